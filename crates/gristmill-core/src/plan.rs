@@ -1,0 +1,242 @@
+//! The epoch's decisions as one value: which samples, in which order, in which batch, on which rank.
+//!
+//! A plan is a pure function of its [`Shape`], the seed and the epoch, so every rank computes the same one and
+//! no message is needed. The order is one global shuffle. It is cut into *global batches* (one batch per rank),
+//! and each rank takes its own part of every global batch. Two properties follow: the same global batch size on
+//! another number of ranks trains the same global batches, and a rank's position is just a batch number.
+//!
+//! Where the number of samples does not divide, the end of the epoch is evened out ([`Uneven`]): every rank gets
+//! equally many samples and so equally many batches, always, because a rank that waits alone hangs a job.
+//!
+//! Deliberately not here: which samples are worth training (selection will hand its list to [`Plan::of`]), where
+//! they lie, and the bytes.
+
+use crate::rng::{Purpose, Stream};
+use crate::{Invalid, SampleId};
+use std::ops::Range;
+
+/// What to do when the samples cannot be dealt out equally to the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uneven {
+    /// Leave out fewer than `world` samples this epoch.
+    Drop,
+    /// Train fewer than `world` samples a second time, taken from the beginning of the epoch.
+    Pad,
+}
+
+/// How an epoch is cut into batches and shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Samples per batch on one rank.
+    pub batch: u32,
+    /// Which rank this is, below `world`.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub world: u32,
+    /// How the shares are made equal.
+    pub uneven: Uneven,
+    /// Whether a last batch with fewer than `batch` samples is left out.
+    pub drop_last: bool,
+}
+
+impl Shape {
+    /// One rank, batches of `batch`, everything kept.
+    pub fn single(batch: u32) -> Shape {
+        Shape { batch, rank: 0, world: 1, uneven: Uneven::Pad, drop_last: false }
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        if self.batch == 0 {
+            return Err(Invalid("batch is 0; it must be at least 1".into()));
+        }
+        if self.world == 0 || self.rank >= self.world {
+            return Err(Invalid(format!("rank {} of world {} does not exist", self.rank, self.world)));
+        }
+        Ok(())
+    }
+}
+
+/// The order of one epoch and this rank's part of it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    order: Vec<u32>,
+    shape: Shape,
+}
+
+impl Plan {
+    /// All of `samples` in one global shuffle: the neutral plan, the plain loader.
+    pub fn shuffled(samples: u32, seed: u64, epoch: u64, shape: Shape) -> Result<Plan, Invalid> {
+        Plan::of(Stream::new(seed, epoch, Purpose::TrainingOrder, &[]).permutation(samples), shape)
+    }
+
+    /// All of `samples` in the order of their ids.
+    pub fn in_order(samples: u32, shape: Shape) -> Result<Plan, Invalid> {
+        Plan::of((0..samples).collect(), shape)
+    }
+
+    /// A given order of sample ids.
+    pub fn of(order: Vec<u32>, shape: Shape) -> Result<Plan, Invalid> {
+        shape.check()?;
+        if order.len() > u32::MAX as usize {
+            return Err(Invalid(format!("{} samples are more than an epoch can hold", order.len())));
+        }
+        Ok(Plan { order, shape })
+    }
+
+    /// The shape this plan was made for.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How many batches this rank, and every other, trains this epoch.
+    pub fn batches(&self) -> u32 {
+        let (full, rest) = self.cut();
+        full + u32::from(rest > 0 && !self.shape.drop_last)
+    }
+
+    /// How many samples this rank, and every other, trains this epoch.
+    pub fn samples(&self) -> u32 {
+        let (full, rest) = self.cut();
+        full * self.shape.batch + if self.shape.drop_last { 0 } else { rest }
+    }
+
+    /// The samples of this rank's batch `batch`, in order; empty past the end.
+    pub fn batch(&self, batch: u32) -> impl ExactSizeIterator<Item = SampleId> + '_ {
+        self.places(batch).map(|place| SampleId(self.order[place % self.order.len()]))
+    }
+
+    /// How many samples batch `batch` has; 0 past the end.
+    pub fn batch_len(&self, batch: u32) -> usize {
+        self.places(batch).len()
+    }
+
+    /// Sample `slot` of batch `batch`. Panics outside of the plan.
+    pub fn sample(&self, batch: u32, slot: usize) -> SampleId {
+        let places = self.places(batch);
+        assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
+        SampleId(self.order[(places.start + slot) % self.order.len()])
+    }
+
+    /// Full batches per rank, and samples per rank in the one after them.
+    fn cut(&self) -> (u32, u32) {
+        let global = u64::from(self.shape.batch) * u64::from(self.shape.world);
+        let samples = self.order.len() as u64;
+        let rest = samples % global;
+        let world = u64::from(self.shape.world);
+        let share = match self.shape.uneven {
+            Uneven::Drop => rest / world,
+            Uneven::Pad => rest.div_ceil(world),
+        };
+        ((samples / global) as u32, share as u32)
+    }
+
+    /// Where in the global order (wrapping past its end) this rank's batch lies.
+    fn places(&self, batch: u32) -> Range<usize> {
+        let (full, rest) = self.cut();
+        let share = if batch < full {
+            self.shape.batch
+        } else if batch == full && !self.shape.drop_last {
+            rest
+        } else {
+            return 0..0;
+        };
+        let global = self.shape.batch as usize * self.shape.world as usize;
+        let start = batch as usize * global + self.shape.rank as usize * share as usize;
+        start..start + share as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ids(plan: &Plan) -> Vec<u32> {
+        (0..plan.batches()).flat_map(|b| plan.batch(b).map(|id| id.0).collect::<Vec<_>>()).collect()
+    }
+
+    fn worlds(samples: u32, world: u32, batch: u32, uneven: Uneven, drop_last: bool) -> Vec<Plan> {
+        (0..world)
+            .map(|rank| Plan::shuffled(samples, 3, 5, Shape { batch, rank, world, uneven, drop_last }).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn one_rank_sees_everything_once_in_a_shuffled_order() {
+        let plan = Plan::shuffled(1_000, 0, 0, Shape::single(64)).unwrap();
+        let mut seen = ids(&plan);
+        assert_eq!((plan.batches(), plan.samples()), (16, 1_000));
+        assert_ne!(seen, (0..1_000).collect::<Vec<_>>());
+        assert_ne!(seen, ids(&Plan::shuffled(1_000, 0, 1, Shape::single(64)).unwrap()), "epochs differ");
+        assert_ne!(seen, ids(&Plan::shuffled(1_000, 1, 0, Shape::single(64)).unwrap()), "seeds differ");
+        seen.sort_unstable();
+        assert_eq!(seen, (0..1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_same_global_batch_on_other_worlds_trains_the_same_samples() {
+        let global = |world: u32, b: u32| {
+            let mut all: Vec<u32> = worlds(960, world, 48 / world, Uneven::Drop, false)
+                .iter()
+                .flat_map(|plan| plan.batch(b).map(|id| id.0).collect::<Vec<_>>())
+                .collect();
+            all.sort_unstable();
+            all
+        };
+        for b in [0, 7, 19] {
+            assert_eq!(global(1, b), global(2, b));
+            assert_eq!(global(1, b), global(8, b));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let shape = Shape::single(4);
+        assert!(Plan::in_order(9, Shape { batch: 0, ..shape }).is_err());
+        assert!(Plan::in_order(9, Shape { world: 0, ..shape }).is_err());
+        assert!(Plan::in_order(9, Shape { rank: 2, world: 2, ..shape }).is_err());
+        assert_eq!(Plan::in_order(0, shape).unwrap().batches(), 0);
+    }
+
+    proptest! {
+        /// Against the definition: shares are equal, disjoint and complete up to the stated remainder.
+        #[test]
+        fn shares_are_equal_disjoint_and_complete(
+            samples in 0_u32..400, world in 1_u32..9, batch in 1_u32..40, pad: bool, drop_last: bool,
+        ) {
+            let uneven = if pad { Uneven::Pad } else { Uneven::Drop };
+            let plans = worlds(samples, world, batch, uneven, drop_last);
+            for plan in &plans {
+                prop_assert_eq!(plan.batches(), plans[0].batches());
+                prop_assert_eq!(plan.samples(), plans[0].samples());
+                prop_assert_eq!(ids(plan).len() as u32, plan.samples());
+                for b in 0..plan.batches() {
+                    prop_assert_eq!(plan.batch(b).len(), plan.batch_len(b));
+                    prop_assert!(plan.batch_len(b) > 0);
+                    for (slot, id) in plan.batch(b).enumerate() {
+                        prop_assert_eq!(plan.sample(b, slot), id);
+                    }
+                    let short = plan.batch_len(b) < batch as usize;
+                    prop_assert!(!short || (b + 1 == plan.batches() && !drop_last));
+                }
+                prop_assert_eq!(plan.batch_len(plan.batches()), 0);
+            }
+            let mut times = vec![0_u32; samples as usize];
+            plans.iter().flat_map(ids).for_each(|id| times[id as usize] += 1);
+            let missing = times.iter().filter(|&&n| n == 0).count() as u32;
+            let again: u32 = times.iter().map(|n| n.saturating_sub(1)).sum();
+            match uneven {
+                Uneven::Pad => prop_assert!(again < world),
+                Uneven::Drop => prop_assert_eq!(again, 0),
+            }
+            if !drop_last {
+                match uneven {
+                    Uneven::Pad => prop_assert_eq!(missing, 0),
+                    Uneven::Drop => prop_assert!(missing < world),
+                }
+            } else {
+                prop_assert!(missing < batch * world);
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What Gristmill does: moves bytes and measures.
+//!
+//! A [`store::Store`] is where raw bytes rest. A [`catalog::Catalog`] says which samples there are and where each
+//! lies. The loader reads samples in the order of a plan, runs the recipe on them and hands over batches. This is
+//! the only crate with I/O.
+//!
+//! Deliberately not here: decisions (they are in `gristmill-core`), codecs (in `gristmill-ops`), and anything
+//! that prints.
+
+pub mod error;
+pub mod store;
+
+pub use error::{Error, Kind, Result};
