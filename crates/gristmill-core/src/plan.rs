@@ -157,7 +157,9 @@ mod tests {
 
     fn worlds(samples: u32, world: u32, batch: u32, uneven: Uneven, drop_last: bool) -> Vec<Plan> {
         (0..world)
-            .map(|rank| Plan::shuffled(samples, 3, 5, Shape { batch, rank, world, uneven, drop_last }).unwrap())
+            .map(|rank| {
+                Plan::shuffled(samples, 3, 5, Shape { batch, rank, world, uneven, drop_last }).unwrap()
+            })
             .collect()
     }
 

@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn rank_permutations_of_the_exchange() {
-        let steps = |epoch| [0, 1, 2].map(|s| Stream::new(42, epoch, Purpose::ExchangeRanks, &[s]).permutation(4));
+        let steps =
+            |epoch| [0, 1, 2].map(|s| Stream::new(42, epoch, Purpose::ExchangeRanks, &[s]).permutation(4));
         assert_eq!(steps(0), [[0, 1, 3, 2], [0, 3, 2, 1], [3, 0, 1, 2]]);
         assert_eq!(steps(1), [[1, 3, 0, 2], [1, 3, 2, 0], [0, 2, 3, 1]]);
     }

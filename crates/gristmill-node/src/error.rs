@@ -56,7 +56,9 @@ impl Error {
         use std::io::ErrorKind as K;
         let kind = match source.kind() {
             K::NotFound | K::NotADirectory => Kind::NotFound,
-            K::TimedOut | K::ConnectionRefused | K::ConnectionReset | K::ConnectionAborted => Kind::Unavailable,
+            K::TimedOut | K::ConnectionRefused | K::ConnectionReset | K::ConnectionAborted => {
+                Kind::Unavailable
+            }
             _ => Kind::Io,
         };
         let hint = match source.kind() {

@@ -3,11 +3,17 @@
 //! A store knows *objects*: named runs of bytes below one root, which is a folder, a bucket with a prefix, or a
 //! map in memory. It gives exactly the bytes that were asked for, or an error; a short body is an error, never a
 //! short answer. Samples inside tar shards or container files are ranges of objects, so they need no store of
-//! their own. Every store and wrapper passes [`conformance`].
+//! their own. Every store and wrapper passes the same conformance suite.
 //!
 //! Deliberately not here: sample ids (the catalog maps them to ranges), caching, and writing.
 
-use crate::Result;
+mod local;
+mod memory;
+
+pub use local::LocalStore;
+pub use memory::MemoryStore;
+
+use crate::{Error, Result};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::fmt::Debug;
@@ -46,4 +52,20 @@ pub trait Store: Debug + Send + Sync {
     /// Whether reads finish on the calling thread without a reactor (files and memory). The loader's threads then
     /// read for themselves; otherwise many reads are kept in flight for them.
     fn immediate(&self) -> bool;
+}
+
+/// The error of a read that lies outside of its object: the data changed after it was catalogued.
+pub(crate) fn read_outside(store: &dyn Store, object: &str, range: &Range<u64>, size: u64) -> Error {
+    let Range { start, end } = range;
+    Error::corrupt(format!(
+        "{}/{object} has {size} bytes, but bytes {start} to {end} were asked for",
+        store.url()
+    ))
+    .hint("the data changed after it was catalogued; run `gristmill catalog build` again")
+}
+
+/// The error of a name that could leave the store's root.
+pub(crate) fn wrong_name(store: &dyn Store, object: &str) -> Error {
+    Error::config(format!("{object:?} is not the name of an object below {}", store.url()))
+        .hint("names have no empty part, no . and no ..")
 }
