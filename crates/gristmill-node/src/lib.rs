@@ -7,7 +7,13 @@
 //! Deliberately not here: decisions (they are in `gristmill-core`), codecs (in `gristmill-ops`), and anything
 //! that prints.
 
+pub mod catalog;
+pub mod config;
+pub mod dataset;
 pub mod error;
+pub mod loader;
+pub mod open;
+pub mod report;
 pub mod store;
 
 pub use error::{Error, Kind, Result};

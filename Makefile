@@ -1,0 +1,53 @@
+# Every target does its own set-up: on a fresh Debian-like machine with a Rust toolchain nothing else is needed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+BIN := target/release/gristmill
+
+.PHONY: help demo test lint unit parity setup build venv bench-load bench-scale reference clean
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+demo: build ## Catalog the shipped data, read it from a slow store, say where the time went
+	@scripts/demo.sh
+
+test: setup lint unit parity ## Everything a change must pass
+	@echo "make test: all green"
+
+setup: ## Install the system packages that building needs
+	@scripts/setup.sh
+
+build: setup ## Build the gristmill binary
+	@cargo build --release --locked -p gristmill -p gristmill-testdata
+
+lint: setup ## Format, lints, the core's purity, sizes, words, fresh reference pages
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	@scripts/tidy.sh
+	@scripts/purity.sh
+
+unit: setup ## Unit, property and integration tests
+	@cargo test --workspace --locked
+
+parity: setup venv ## Pixels against Pillow
+	@cargo build --locked -p gristmill-ops --examples
+	@$(PYTHON) tests/parity/pillow.py target/debug/examples/pixels
+
+venv: setup
+	@scripts/venv.sh
+
+bench-load: build venv ## CPU per image against Pillow and the bare libraries, into bench/results
+	@cargo build --release --locked -p gristmill-ops --examples
+	@$(PYTHON) bench/load.py
+
+bench-scale: build ## Ten million samples: open time, memory, order
+	@cargo run --release --locked -p gristmill-node --example ten_million | tee bench/results/scale.txt
+
+reference: build ## Print the reference pages anew
+	@$(BIN) config reference > docs/reference/settings.md
+
+clean: ## Remove what was built and made
+	@rm -rf target $(VENV) data/demo bench/work

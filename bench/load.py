@@ -1,0 +1,129 @@
+"""CPU time per image: Gristmill's loader, the bare libraries, and Pillow, on the same files in one run.
+
+    make bench-load                      # the ImageNet sample of GRISTMILL_DATA, else pictures cut from the shipped photos
+    .venv/bin/python bench/load.py DIR   # your own folder of JPEGs
+
+Repeats are interleaved and medians reported, because machines are noisy; the ratios are what to look at. Written to
+bench/results/load.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+RELEASE = ROOT / "target" / "release"
+REPEATS = 5
+
+
+def data_folder() -> tuple[Path, str]:
+    """The pictures to measure on, and what to call them."""
+    if len(sys.argv) > 1:
+        return Path(sys.argv[1]), sys.argv[1]
+    work = ROOT / "bench" / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    shared = Path(os.environ.get("GRISTMILL_DATA", ROOT.parent / "shared" / "data")) / "imagenet-sample" / "images.tar"
+    if shared.exists():
+        folder = work / "imagenet"
+        if not folder.exists():
+            with tarfile.open(shared) as archive:
+                archive.extractall(work / "imagenet.growing", filter="data")
+            (work / "imagenet.growing").rename(folder)
+        return folder, "ImageNet sample (260 JPEGs)"
+    print(f"{shared} is absent (set GRISTMILL_DATA): measuring on pictures cut from the shipped photos")
+    folder = work / "photos"
+    if not folder.exists():
+        subprocess.run([RELEASE / "cut-photos", folder, "600"], check=True)
+    return folder, "600 pictures cut from the shipped photos"
+
+
+def pillow_ms(files: list[Path], seed: int) -> float:
+    """Decode, random-resized crop to 224, flip and normalise, as a DataLoader with Pillow does; CPU ms per image."""
+    rng = random.Random(seed)
+    mean = np.array([0.485, 0.456, 0.406], np.float32)
+    std = np.array([0.229, 0.224, 0.225], np.float32)
+    start = time.process_time()
+    for file in files:
+        image = Image.open(file).convert("RGB")
+        width, height = image.size
+        for _ in range(10):
+            area = width * height * rng.uniform(0.08, 1.0)
+            aspect = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+            w, h = round((area * aspect) ** 0.5), round((area / aspect) ** 0.5)
+            if 0 < w <= width and 0 < h <= height:
+                break
+        else:
+            w = h = min(width, height)
+        x, y = rng.randint(0, width - w), rng.randint(0, height - h)
+        image = image.crop((x, y, x + w, y + h)).resize((224, 224), Image.Resampling.BILINEAR)
+        if rng.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = (np.asarray(image, np.float32) / 255 - mean) / std
+        np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    return (time.process_time() - start) * 1e3 / len(files)
+
+
+def run_json(command: list[str | Path]) -> dict:
+    """The last JSON line a command prints."""
+    out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    return json.loads(out.strip().splitlines()[-1])
+
+
+def main() -> None:
+    folder, name = data_folder()
+    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in {".jpg", ".jpeg"})
+    grist = [RELEASE / "gristmill", "bench", "load", folder, "--recipe", "imagenet-train", "--batch", "64"]
+    rows: dict[str, list[float]] = {k: [] for k in ("loader, 2 threads", "loader, 1 thread", "pillow")}
+    rates: dict[str, list[float]] = {"loader, 2 threads": [], "loader, 1 thread": []}
+    direct: dict[str, list[float]] = {}
+    env = ["--set", f"catalog.folder={ROOT / 'bench' / 'work' / 'catalogs'}", "--json", "--epochs", "3"]
+    for repeat in range(REPEATS):
+        for threads in ("2", "1"):
+            key = f"loader, {threads} thread{'s' if threads == '2' else ''}"
+            total = run_json([*grist, "--threads", threads, "--seed", str(repeat), *env])
+            rows[key].append(total["cpu_ms_per_sample"])
+            rates[key].append(total["samples_per_s"])
+        for part, ms in run_json([RELEASE / "examples" / "direct", folder]).items():
+            if part.endswith("_ms"):
+                direct.setdefault(part, []).append(ms)
+        rows["pillow"].append(pillow_ms(files, repeat))
+        print(f"repeat {repeat + 1} of {REPEATS} done", file=sys.stderr)
+
+    mid = {k: statistics.median(v) for k, v in {**rows, **direct}.items()}
+    bare = mid["decode_ms"] + mid["resize_ms"] + mid["normalise_ms"]
+    lines = [
+        f"CPU ms per image, imagenet-train recipe, {name}, warm page cache",
+        f"command: make bench-load     machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        f"medians of {REPEATS} interleaved repeats [least .. most]; Pillow {Image.__version__}, one process, one thread",
+        "",
+    ]
+    for key, values in {**rows, **direct}.items():
+        rate = f"   {statistics.median(rates[key]):7.0f} images/s" if key in rates else ""
+        lines.append(f"  {key:<22} {mid[key]:6.3f}  [{min(values):.3f} .. {max(values):.3f}]{rate}")
+    lines += [
+        "",
+        f"  bare libraries (crop decode + resize + normalise)  {bare:.3f} ms",
+        f"  loader (2 threads) / bare libraries                {mid['loader, 2 threads'] / bare:.2f}",
+        f"  loader (1 thread)  / bare libraries                {mid['loader, 1 thread'] / bare:.2f}",
+        f"  Pillow / loader (2 threads)                        {mid['pillow'] / mid['loader, 2 threads']:.2f}",
+    ]
+    text = "\n".join(lines) + "\n"
+    (ROOT / "bench" / "results").mkdir(parents=True, exist_ok=True)
+    (ROOT / "bench" / "results" / "load.txt").write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

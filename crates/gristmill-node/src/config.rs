@@ -1,0 +1,250 @@
+//! One schema for every setting, whether it is written in a file, the environment or an argument.
+//!
+//! [`KEYS`](keys::KEYS) is the one table: name, default, meaning, how to read and show it. Layers are laid over
+//! each other: defaults, then a TOML file, then `GRISTMILL_*`, then arguments; the last one wins, and each value
+//! remembers which layer set it. The reference page is printed from the same table.
+//!
+//! Deliberately not here: credentials of object stores (they stay in the stores' own environment variables) and
+//! any reading of the environment outside of [`Config::load`].
+
+mod keys;
+mod units;
+
+pub use keys::{KEYS, Key};
+pub use units::{format_bytes, parse_bytes};
+
+use crate::loader::{LoaderOptions, OnBad};
+use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
+use crate::{Error, Kind, Result};
+use gristmill_core::nearest::nearest;
+use gristmill_core::plan::{Shape, Uneven};
+use std::path::{Path, PathBuf};
+
+/// The largest config file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Who set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody.
+    Default,
+    /// The config file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment(String),
+    /// An argument.
+    Argument,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(path) => write!(f, "{}", path.display()),
+            Origin::Environment(name) => f.write_str(name),
+            Origin::Argument => f.write_str("argument"),
+        }
+    }
+}
+
+/// All settings, each with a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    pub(crate) batch: u32,
+    pub(crate) threads: u64,
+    pub(crate) prefetch_batches: u64,
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) seed: u64,
+    pub(crate) shuffle: bool,
+    pub(crate) uneven: Uneven,
+    pub(crate) drop_last: bool,
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+    pub(crate) on_bad: OnBad,
+    pub(crate) stall_ms_max: u64,
+    pub(crate) pixels_max: u64,
+    pub(crate) recipe: String,
+    pub(crate) reads_in_flight: u64,
+    pub(crate) retry: RetryOptions,
+    pub(crate) throttle: ThrottleOptions,
+    pub(crate) fault_share: f64,
+    pub(crate) fault_seed: u64,
+    pub(crate) catalog_folder: String,
+}
+
+/// Settings together with who set each of them.
+#[derive(Debug, Clone)]
+pub struct Config {
+    settings: Settings,
+    origins: Vec<Origin>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { settings: Settings::default(), origins: vec![Origin::Default; KEYS.len()] }
+    }
+}
+
+impl Config {
+    /// Defaults, then the file (the one given, or `GRISTMILL_CONFIG`, or `gristmill.toml` here if there is one),
+    /// then the environment, then `arguments` as pairs of key and value.
+    pub fn load(file: Option<&Path>, arguments: &[(String, String)]) -> Result<Config> {
+        let mut config = Config::default();
+        let named = file.map(Path::to_path_buf).or_else(|| std::env::var_os("GRISTMILL_CONFIG").map(Into::into));
+        let here = PathBuf::from("gristmill.toml");
+        if let Some(path) = named.or_else(|| here.is_file().then_some(here)) {
+            config.file(&path)?;
+        }
+        for (index, key) in KEYS.iter().enumerate() {
+            let name = key.environment();
+            if let Some(value) = std::env::var_os(&name) {
+                let value = value.into_string().map_err(|_| Error::config(format!("{name} is not valid UTF-8")))?;
+                config.set(index, &value, Origin::Environment(name))?;
+            }
+        }
+        for (name, value) in arguments {
+            let index = find(name, "an argument")?;
+            config.set(index, value, Origin::Argument)?;
+        }
+        config.settings.check()?;
+        Ok(config)
+    }
+
+    /// Every key with its value and origin, in the order of the table.
+    pub fn rows(&self) -> impl Iterator<Item = (&'static Key, String, &Origin)> {
+        KEYS.iter().zip(&self.origins).map(|(key, origin)| (key, (key.get)(&self.settings), origin))
+    }
+
+    /// The settings, laid out for the parts that use them.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn set(&mut self, index: usize, value: &str, origin: Origin) -> Result<()> {
+        let key = &KEYS[index];
+        (key.set)(&mut self.settings, value.trim()).map_err(|expected| {
+            Error::config(format!("{} = {value:?} (from {origin}) is not {expected}", key.name))
+                .hint(format!("{}; the default is {}", key.meaning, key.default()))
+        })?;
+        self.origins[index] = origin;
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path) -> Result<()> {
+        let failed = |e| Error::io("read", path.display(), e);
+        let size = std::fs::metadata(path).map_err(failed)?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(Error::config(format!("{} has {size} bytes; that is no config file", path.display())));
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+            Error::config(format!("{} is not valid TOML: {}", path.display(), e.message()))
+                .hint(e.span().map_or(String::new(), |span| {
+                    format!("line {}", text[..span.start.min(text.len())].lines().count().max(1))
+                }))
+        })?;
+        for (section, values) in &table {
+            let toml::Value::Table(values) = values else {
+                let error = Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
+                return Err(error.hint("sections are [loader], [recipe], [store] and [catalog]"));
+            };
+            for (name, value) in values {
+                let index = find(&format!("{section}.{name}"), &path.display().to_string())?;
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+                self.set(index, &text, Origin::File(path.to_path_buf()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place of a key in the table; a name that is not there is an error that suggests one that is.
+fn find(name: &str, place: &str) -> Result<usize> {
+    KEYS.iter().position(|key| key.name == name).ok_or_else(|| {
+        let error = Error::config(format!("{name:?} in {place} is not a setting"));
+        match nearest(name, KEYS.iter().map(|key| key.name)) {
+            Some(known) => error.hint(format!("did you mean {known:?}?")),
+            None => error.hint("`gristmill config show` lists all of them"),
+        }
+    })
+}
+
+impl Settings {
+    /// Relations between values, in one place.
+    fn check(&self) -> Result<()> {
+        if self.rank >= self.world {
+            return Err(Error::config(format!("loader.rank = {} but loader.world = {}", self.rank, self.world))
+                .hint("ranks count from 0 to world - 1"));
+        }
+        if self.retry.attempt_ms_max > self.retry.deadline_ms {
+            return Err(Error::config(format!(
+                "store.attempt_ms_max = {} is over store.deadline_ms = {}",
+                self.retry.attempt_ms_max, self.retry.deadline_ms
+            ))
+            .hint("one attempt must end before all of them must"));
+        }
+        Ok(())
+    }
+
+    /// How the loader is to work.
+    pub fn loader(&self) -> LoaderOptions {
+        LoaderOptions {
+            shape: Shape {
+                batch: self.batch,
+                rank: self.rank,
+                world: self.world,
+                uneven: self.uneven,
+                drop_last: self.drop_last,
+            },
+            seed: self.seed,
+            shuffle: self.shuffle,
+            threads: match self.threads {
+                0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+                n => n as usize,
+            },
+            prefetch_batches: self.prefetch_batches as usize,
+            reads_in_flight: self.reads_in_flight as usize,
+            memory_bytes_max: self.memory_bytes_max,
+            pixels_max: self.pixels_max,
+            on_bad: self.on_bad,
+            stall_ms_max: self.stall_ms_max,
+        }
+    }
+
+    /// How the store is to be reached.
+    pub fn store(&self) -> StoreOptions {
+        let throttle = self.throttle.clone();
+        StoreOptions {
+            retry: self.retry.clone(),
+            throttle: (throttle != ThrottleOptions::default()).then_some(throttle),
+            faults: (self.fault_share > 0.0).then(|| FaultOptions::evenly(self.fault_share, self.fault_seed)),
+            ..StoreOptions::default()
+        }
+    }
+
+    /// The recipe: a preset's name or a file.
+    pub fn recipe(&self) -> &str {
+        &self.recipe
+    }
+
+    /// How many bytes of containers may be held in memory.
+    pub fn resident_bytes_max(&self) -> u64 {
+        self.memory_bytes_max / 2
+    }
+
+    /// Where catalogs are kept that were not given a place.
+    pub fn catalog_folder(&self) -> Result<PathBuf> {
+        if !self.catalog_folder.is_empty() {
+            return Ok(PathBuf::from(&self.catalog_folder));
+        }
+        let home = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let base = home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")));
+        base.map(|base| base.join("gristmill")).ok_or_else(|| {
+            Error::new(Kind::Config, "there is no home folder to keep catalogs in")
+                .hint("set catalog.folder (GRISTMILL_CATALOG_FOLDER)")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! The table of all settings: everything else about config is derived from it.
+
+use super::Settings;
+use super::units::{format_bytes, parse_bytes};
+use crate::loader::OnBad;
+use crate::store::{RetryOptions, ThrottleOptions};
+use gristmill_core::plan::Uneven;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Key {
+    /// Section and name, as in TOML.
+    pub name: &'static str,
+    /// What it means, in one sentence.
+    pub meaning: &'static str,
+    /// Reads a value; the error says what it should have been.
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), &'static str>,
+    /// Shows the value.
+    pub(super) get: fn(&Settings) -> String,
+}
+
+impl Key {
+    /// The environment variable that sets it.
+    pub fn environment(&self) -> String {
+        format!("GRISTMILL_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// The value when nobody sets it.
+    pub fn default(&self) -> String {
+        match (self.get)(&Settings::default()) {
+            empty if empty.is_empty() => "not set".into(),
+            value => value,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            batch: 64,
+            threads: 0,
+            prefetch_batches: 4,
+            memory_bytes_max: 1 << 30,
+            seed: 0,
+            shuffle: true,
+            uneven: Uneven::Pad,
+            drop_last: false,
+            rank: 0,
+            world: 1,
+            on_bad: OnBad::Raise,
+            stall_ms_max: 600_000,
+            pixels_max: 64 << 20,
+            recipe: String::new(),
+            reads_in_flight: 0,
+            retry: RetryOptions::default(),
+            throttle: ThrottleOptions::default(),
+            fault_share: 0.0,
+            fault_seed: 0,
+            catalog_folder: String::new(),
+        }
+    }
+}
+
+macro_rules! key {
+    ($name:literal, $meaning:literal, $($field:ident).+, $read:expr, $show:expr) => {
+        Key {
+            name: $name,
+            meaning: $meaning,
+            set: |settings, text| {
+                settings.$($field).+ = $read(text)?;
+                Ok(())
+            },
+            get: |settings| $show(&settings.$($field).+),
+        }
+    };
+}
+
+/// Every setting there is.
+pub const KEYS: &[Key] = &[
+    key!("loader.batch", "samples per batch on one rank", batch, positive::<u32>, shown),
+    key!("loader.threads", "threads that decode; 0 takes one per core", threads, number::<u64>, shown),
+    key!("loader.prefetch_batches", "finished batches that may lie ready", prefetch_batches, number::<u64>, shown),
+    key!("loader.memory_bytes_max", "the most memory the loader may take", memory_bytes_max, bytes, |b: &u64| format_bytes(*b)),
+    key!("loader.seed", "where all randomness comes from", seed, number::<u64>, shown),
+    key!("loader.shuffle", "one global shuffle per epoch, or the order of ids", shuffle, boolean, shown),
+    key!("loader.uneven", "shares that do not divide: drop or pad a few samples", uneven, uneven, show_uneven),
+    key!("loader.drop_last", "leave out a last batch that is not full", drop_last, boolean, shown),
+    key!("loader.rank", "which of the ranks this is", rank, number::<u32>, shown),
+    key!("loader.world", "how many ranks there are", world, positive::<u32>, shown),
+    key!("loader.on_bad", "bad samples: raise an error, or skip and count them", on_bad, on_bad, show_on_bad),
+    key!("loader.stall_ms_max", "how long to wait for one batch before giving up", stall_ms_max, positive::<u64>, shown),
+    key!("recipe.name", "a preset, or a recipe file (TOML or JSON); none gives raw bytes", recipe, text, shown),
+    key!("recipe.pixels_max", "the most pixels an image may have", pixels_max, positive::<u64>, shown),
+    key!("store.reads_in_flight", "reads under way at once; 0 decides by the kind of store", reads_in_flight, number::<u64>, shown),
+    key!("store.attempts_max", "how often a read is tried", retry.attempts_max, positive::<u32>, shown),
+    key!("store.attempt_ms_max", "how long one attempt may take", retry.attempt_ms_max, positive::<u64>, shown),
+    key!("store.deadline_ms", "how long all attempts together may take", retry.deadline_ms, positive::<u64>, shown),
+    key!("store.backoff_ms", "the pause before the first new attempt; it doubles", retry.backoff_ms, number::<u64>, shown),
+    key!("store.backoff_ms_max", "the longest pause between attempts", retry.backoff_ms_max, number::<u64>, shown),
+    key!("store.throttle_latency_ms", "slow the store down: time before the first byte", throttle.latency_ms, quantity, shown),
+    key!("store.throttle_bytes_per_s", "slow the store down: bytes per second, 0 for no limit", throttle.bytes_per_s, rate, shown),
+    key!("store.throttle_requests_per_s", "slow the store down: reads per second, 0 for no limit", throttle.requests_per_s, quantity, shown),
+    key!("store.fault_share", "spoil this share of reads (0 to 1), to see that nothing is lost", fault_share, share, shown),
+    key!("store.fault_seed", "which reads are spoiled", fault_seed, number::<u64>, shown),
+    key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
+];
+
+fn shown(value: &impl ToString) -> String {
+    value.to_string()
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
+    text.replace('_', "").parse().map_err(|_| "a whole number that is not negative")
+}
+
+fn positive<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, &'static str> {
+    number(text).ok().filter(|n| *n >= T::from(1)).ok_or("a whole number of at least 1")
+}
+
+fn quantity(text: &str) -> Result<f64, &'static str> {
+    text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0).ok_or("a number that is not negative")
+}
+
+fn share(text: &str) -> Result<f64, &'static str> {
+    quantity(text).ok().filter(|n| *n <= 1.0).ok_or("a number from 0 to 1")
+}
+
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    parse_bytes(text).ok_or("a size such as 512MiB")
+}
+
+fn rate(text: &str) -> Result<f64, &'static str> {
+    parse_bytes(text).map(|bytes| bytes as f64).ok_or("a size per second such as 60MB")
+}
+
+fn boolean(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err("true or false"),
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all readers in the table have one shape")]
+fn text(text: &str) -> Result<String, &'static str> {
+    Ok(text.to_string())
+}
+
+fn uneven(text: &str) -> Result<Uneven, &'static str> {
+    match text {
+        "drop" => Ok(Uneven::Drop),
+        "pad" => Ok(Uneven::Pad),
+        _ => Err("drop or pad"),
+    }
+}
+
+fn show_uneven(uneven: &Uneven) -> String {
+    match uneven {
+        Uneven::Drop => "drop".into(),
+        Uneven::Pad => "pad".into(),
+    }
+}
+
+fn on_bad(text: &str) -> Result<OnBad, &'static str> {
+    match text {
+        "raise" => Ok(OnBad::Raise),
+        "skip" => Ok(OnBad::Skip),
+        _ => Err("raise or skip"),
+    }
+}
+
+fn show_on_bad(on_bad: &OnBad) -> String {
+    match on_bad {
+        OnBad::Raise => "raise".into(),
+        OnBad::Skip => "skip".into(),
+    }
+}

@@ -1,0 +1,142 @@
+//! A data set as the loader sees it: sample id in, raw bytes out.
+//!
+//! It joins a catalog (where each sample lies) with a store (the bytes). Containers of many small samples (idx,
+//! CIFAR) are read whole, once, and then served from memory, when they fit: one request instead of sixty
+//! thousand. Gzipped ones must fit, since nothing inside them can be found without inflating.
+//!
+//! Deliberately not here: a cache with a policy, and decoding.
+
+use crate::catalog::{Catalog, Location};
+use crate::store::Store;
+use crate::{Error, Result};
+use bytes::Bytes;
+use futures::future::try_join_all;
+use gristmill_core::SampleId;
+use gristmill_ops::Encoding;
+use std::future::Future;
+use std::io::Read;
+use std::sync::Arc;
+
+/// How much of a container is asked for in one read: enough to amortise a round trip, little enough to retry.
+const WHOLE_READ_BYTES: u64 = 8 << 20;
+/// How many of those reads are in flight.
+const WHOLE_READS: usize = 8;
+
+/// Samples by id, wherever their bytes rest.
+#[derive(Debug)]
+pub struct DataSet {
+    catalog: Arc<Catalog>,
+    store: Arc<dyn Store>,
+    /// The content of each object when all of them are held in memory, otherwise empty.
+    resident: Vec<Bytes>,
+}
+
+impl DataSet {
+    /// Joins a catalog with the store its locations are in. Containers of bare pixels whose content is at most
+    /// `resident_bytes_max` are read into memory now.
+    pub fn new(catalog: Arc<Catalog>, store: Arc<dyn Store>, resident_bytes_max: u64) -> Result<DataSet> {
+        let mut set = DataSet { catalog, store, resident: Vec::new() };
+        let bytes = set.catalog.total_bytes();
+        let container = matches!(set.catalog.encoding(), Encoding::Raw(_));
+        if set.catalog.gzip() && bytes > resident_bytes_max {
+            return Err(Error::config(format!(
+                "the samples of {} are gzipped and take {bytes} bytes unpacked, over the limit of \
+                 {resident_bytes_max} bytes that may be held in memory",
+                set.catalog.source()
+            ))
+            .hint("unpack the files with gunzip and catalog them again, or raise loader.memory_bytes_max"));
+        }
+        if container && bytes <= resident_bytes_max && !set.catalog.is_empty() {
+            set.resident = set.wait(set.read_containers(resident_bytes_max))?;
+        }
+        Ok(set)
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The store behind it.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// How many bytes of the data set are held in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.iter().map(|bytes| bytes.len() as u64).sum()
+    }
+
+    /// Whether a thread that needs a sample can simply get it, without a reactor.
+    pub fn immediate(&self) -> bool {
+        !self.resident.is_empty() || self.store.immediate()
+    }
+
+    /// The raw bytes of one sample.
+    pub async fn read(&self, id: SampleId) -> Result<Bytes> {
+        let Location { object, name, range } = self.catalog.locate(id)?;
+        if let Some(content) = self.resident.get(object as usize) {
+            return inside(content, &range, name);
+        }
+        self.store.read(name, range).await
+    }
+
+    /// The raw bytes of one sample of an immediate data set.
+    pub fn read_now(&self, id: SampleId) -> Result<Bytes> {
+        futures::executor::block_on(self.read(id))
+    }
+
+    /// Drives a future that needs this data set's store, from a thread without a runtime.
+    pub fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.store.immediate() {
+            return futures::executor::block_on(future);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?.block_on(future)
+    }
+
+    async fn read_containers(&self, limit: u64) -> Result<Vec<Bytes>> {
+        let mut contents = Vec::new();
+        for index in 0..self.catalog.objects() {
+            let facts = self.catalog.object(index)?;
+            let raw = self.read_whole(facts.name, facts.bytes).await?;
+            contents.push(if self.catalog.gzip() { inflate(&raw, limit, facts.name)? } else { raw });
+        }
+        Ok(contents)
+    }
+
+    async fn read_whole(&self, name: &str, bytes: u64) -> Result<Bytes> {
+        if bytes <= WHOLE_READ_BYTES {
+            return self.store.read(name, 0..bytes).await;
+        }
+        let starts: Vec<u64> = (0..bytes).step_by(WHOLE_READ_BYTES as usize).collect();
+        let mut whole = Vec::with_capacity(bytes as usize);
+        for group in starts.chunks(WHOLE_READS) {
+            let reads = group.iter().map(|&at| self.store.read(name, at..(at + WHOLE_READ_BYTES).min(bytes)));
+            try_join_all(reads).await?.iter().for_each(|part| whole.extend_from_slice(part));
+        }
+        Ok(whole.into())
+    }
+}
+
+fn inside(content: &Bytes, range: &std::ops::Range<u64>, name: &str) -> Result<Bytes> {
+    if range.start > range.end || range.end > content.len() as u64 {
+        let size = content.len();
+        return Err(Error::corrupt(format!("{name} has {size} bytes, less than its catalog says"))
+            .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
+    }
+    Ok(content.slice(range.start as usize..range.end as usize))
+}
+
+fn inflate(raw: &[u8], limit: u64, name: &str) -> Result<Bytes> {
+    let mut content = Vec::new();
+    // Headers of containers are small; a little more than the samples' bytes is all that can be right.
+    let limit = limit.saturating_add(1 << 16);
+    let mut reader = flate2::read::MultiGzDecoder::new(raw).take(limit + 1);
+    reader.read_to_end(&mut content).map_err(|e| Error::corrupt(format!("{name} is not sound gzip: {e}")))?;
+    if content.len() as u64 > limit {
+        return Err(Error::corrupt(format!("{name} unpacks to more than {limit} bytes"))
+            .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
+    }
+    Ok(content.into())
+}

@@ -1,0 +1,112 @@
+//! What one thread does: get bytes, run the recipe, write the sample into its place.
+
+use super::batch::BadSample;
+use super::work::{Claim, Fetched, Filled, Task, Work};
+use super::OnBad;
+use crate::dataset::DataSet;
+use crate::report::add;
+use crate::{Error, Kind, Result};
+use bytes::Bytes;
+use gristmill_core::SampleId;
+use gristmill_ops::{Draw, Pipeline, Scratch};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// All a thread needs.
+pub(super) struct Kit {
+    pub(super) work: Arc<Work>,
+    pub(super) set: Arc<DataSet>,
+    pub(super) pipeline: Option<Arc<Pipeline>>,
+    pub(super) seed: u64,
+    pub(super) epoch: u64,
+    pub(super) on_bad: OnBad,
+}
+
+/// Works until the epoch is over or stopped.
+pub(super) fn run(kit: &Kit) {
+    let mut scratch = Scratch::new();
+    while let Some(task) = kit.work.next_task() {
+        match task {
+            Task::Whole(mut claim) => {
+                let outcome = kit.fill(&mut claim, &mut scratch, |id| kit.read(id));
+                kit.work.fill(claim, outcome);
+            }
+            Task::Arrived(Fetched { mut claim, bytes, cost }) => {
+                let mut bytes = Some(bytes);
+                let outcome = kit.fill(&mut claim, &mut scratch, |_| {
+                    bytes.take().unwrap_or_else(|| Err(Error::corrupt("a fetched sample was asked for twice")))
+                });
+                kit.work.fill(claim, outcome);
+                kit.work.release(cost);
+            }
+        }
+    }
+    let cpu = clock_gettime(ClockId::ThreadCPUTime);
+    add(&kit.work.meters.cpu_ns, Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32));
+}
+
+impl Kit {
+    fn read(&self, id: SampleId) -> Result<Bytes> {
+        let start = Instant::now();
+        let bytes = self.set.read_now(id);
+        add(&self.work.meters.fetch_ns, start.elapsed());
+        if let Ok(bytes) = &bytes {
+            self.work.meters.fetched_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        }
+        bytes
+    }
+
+    /// Fills all slots of a claim, or says which slot ends the epoch and why.
+    fn fill(
+        &self,
+        claim: &mut Claim,
+        scratch: &mut Scratch,
+        mut read: impl FnMut(SampleId) -> Result<Bytes>,
+    ) -> Result<Filled, (usize, Error)> {
+        let mut filled = Filled::default();
+        let size = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.output().bytes());
+        for (place, slot) in claim.slots.clone().enumerate() {
+            let id = self.work.plan.sample(claim.batch, slot);
+            let out = &mut claim.memory[place * size..(place + 1) * size];
+            let outcome = read(id).and_then(|bytes| self.process(id, bytes, scratch, out, &mut filled.raw));
+            if let Err(error) = outcome {
+                let error = self.name(id, error);
+                if self.on_bad == OnBad::Skip && matches!(error.kind(), Kind::Corrupt | Kind::NotFound) {
+                    filled.bad.push((slot, BadSample { id, reason: error.to_string() }));
+                } else {
+                    return Err((slot, error));
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    fn process(
+        &self,
+        id: SampleId,
+        bytes: Bytes,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+        raw: &mut Vec<Bytes>,
+    ) -> Result<()> {
+        let Some(pipeline) = &self.pipeline else {
+            raw.push(bytes);
+            return Ok(());
+        };
+        let draw = Draw { seed: self.seed, epoch: self.epoch, sample: id };
+        let spent = pipeline.run(scratch, draw, &bytes, out).map_err(|e| Error::corrupt(e.to_string()))?;
+        self.work.meters.decode_ns.fetch_add(spent.decode_ns, Relaxed);
+        self.work.meters.ops_ns.fetch_add(spent.ops_ns, Relaxed);
+        Ok(())
+    }
+
+    /// Says which sample an error is about, and how to go on without it.
+    fn name(&self, id: SampleId, error: Error) -> Error {
+        let name = self.set.catalog().locate(id).map_or_else(|_| "?".to_string(), |at| at.name.to_string());
+        let skippable = matches!(error.kind(), Kind::Corrupt | Kind::NotFound) && error.remedy().is_none();
+        let error = error.at(format_args!("sample {id} ({name})"));
+        if skippable { error.hint("mend or remove the file, or set loader.on_bad = \"skip\"") } else { error }
+    }
+}

@@ -1,0 +1,143 @@
+//! From what a user types to a data set: a catalog and the store its samples lie in.
+//!
+//! A source is a catalog file, or data that is catalogued on first use. That catalog is kept in the catalog folder
+//! under a name made from the source, and used again until it is rebuilt: reading then finds data that changed by
+//! its size, and `gristmill catalog check` finds all of it.
+
+use crate::catalog::{self, BuildOptions, Catalog, OnProgress, Source};
+use crate::config::Settings;
+use crate::dataset::DataSet;
+use crate::store;
+use crate::{Error, Kind, Result};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Endings by which a URL names one file instead of a folder.
+const FILE_ENDINGS: [&str; 9] = [".tar", ".csv", ".tsv", ".jsonl", ".ndjson", ".bin", "-ubyte", "-ubyte.gz", ".idx"];
+
+/// Where the catalog of a data set came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Provenance {
+    /// The user gave a catalog file.
+    Given,
+    /// It was built before and lies here.
+    Kept(PathBuf),
+    /// It was built now and lies here.
+    Built(PathBuf),
+}
+
+/// A catalog, and where it came from.
+#[derive(Debug)]
+pub struct Opened {
+    /// The catalog.
+    pub catalog: Arc<Catalog>,
+    /// Where it came from.
+    pub provenance: Provenance,
+}
+
+/// The catalog of `source`: the file itself if it is one, the one kept from before, or a new one.
+pub fn catalog(source: &str, settings: &Settings, rebuild: bool, progress: &mut OnProgress<'_>) -> Result<Opened> {
+    if is_catalog(Path::new(source)) {
+        let catalog = Arc::new(Catalog::open(Path::new(source))?);
+        return Ok(Opened { catalog, provenance: Provenance::Given });
+    }
+    let found = find(source, settings)?;
+    let path = kept_path(&found, settings)?;
+    if !rebuild && path.exists() {
+        // One that cannot be used any more (another version, a damaged disk) is simply built again.
+        if let Ok(catalog) = Catalog::open(&path) {
+            return Ok(Opened { catalog: Arc::new(catalog), provenance: Provenance::Kept(path) });
+        }
+    }
+    let options = BuildOptions { built_unix_s: now_unix_s(), ..BuildOptions::default() };
+    let draft = catalog::build(&found, &options, progress)?;
+    make_folder(&path)?;
+    draft.write(&path)?;
+    Ok(Opened { catalog: Arc::new(Catalog::open(&path)?), provenance: Provenance::Built(path) })
+}
+
+/// The data set of a catalog, reached as the settings say.
+pub fn data_set(catalog: Arc<Catalog>, settings: &Settings) -> Result<DataSet> {
+    let store = store::open(catalog.source(), &settings.store())?;
+    DataSet::new(catalog, store, settings.resident_bytes_max())
+}
+
+/// Takes apart what the user typed: which store, and which file in it if it names one.
+pub fn find(source: &str, settings: &Settings) -> Result<Source> {
+    let remote = source.contains("://") && !source.starts_with("file://");
+    let braces = source.contains('{');
+    let one_file = if remote {
+        braces || FILE_ENDINGS.iter().any(|ending| source.to_ascii_lowercase().ends_with(ending))
+    } else {
+        let path = source.strip_prefix("file://").unwrap_or(source);
+        match fs::metadata(path) {
+            Ok(meta) => meta.is_file(),
+            Err(_) if braces => true,
+            Err(e) => return Err(Error::io("open", path, e).hint("check the spelling of the path")),
+        }
+    };
+    let (root_url, object) = if one_file {
+        let (root, object) = store::split(source)?;
+        (root, Some(object))
+    } else {
+        (source.to_string(), None)
+    };
+    let store = store::open(&root_url, &settings.store())?;
+    // A local root is kept in full, so that the catalog serves from any folder.
+    let root_url = if remote { root_url } else { store.url() };
+    Ok(Source { store, root_url, object, kind: None })
+}
+
+/// Where the catalog of a source is kept that was not given a place.
+pub fn kept_path(source: &Source, settings: &Settings) -> Result<PathBuf> {
+    let object = source.object.as_deref().unwrap_or("");
+    let whole = format!("{}\n{object}", source.root_url.trim_end_matches('/'));
+    let last = if object.is_empty() { &source.root_url } else { object };
+    let last = last.trim_end_matches('/').rsplit('/').next().unwrap_or("data");
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = last.chars().take(40).map(plain).collect();
+    Ok(settings.catalog_folder()?.join(format!("{name}-{:016x}.catalog", xxh3_64(whole.as_bytes()))))
+}
+
+/// Makes the folder a file is to be written into.
+pub fn make_folder(path: &Path) -> Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    fs::create_dir_all(folder).map_err(|e| {
+        Error::io("make the folder", folder.display(), e).hint("choose another place with -o or catalog.folder")
+    })
+}
+
+/// The time, for the one field of a catalog that says when it was built.
+pub fn now_unix_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Whether a path is a file that begins like a catalog.
+fn is_catalog(path: &Path) -> bool {
+    let mut magic = [0; catalog::MAGIC.len()];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let named = path.extension().is_some_and(|ending| ending == "catalog") && path.is_file();
+    named || (read.is_ok() && magic == catalog::MAGIC)
+}
+
+/// Reads a recipe by its preset's name or from a file; `none` or nothing is no recipe.
+pub fn recipe(name: &str) -> Result<Option<gristmill_ops::Recipe>> {
+    use gristmill_ops::Recipe;
+    if name.is_empty() || name == "none" {
+        return Ok(None);
+    }
+    let path = Path::new(name);
+    let is_file = name.contains('/') || path.extension().is_some_and(|e| e == "toml" || e == "json");
+    if !is_file {
+        return Recipe::preset(name).map(Some).map_err(|e| Error::config(e.to_string()));
+    }
+    let failed = |e| Error::io("read", path.display(), e);
+    if fs::metadata(path).map_err(failed)?.len() > 1 << 20 {
+        return Err(Error::config(format!("{name} is too large for a recipe")));
+    }
+    let text = fs::read_to_string(path).map_err(failed)?;
+    Recipe::parse(&text).map(Some).map_err(|e| Error::new(Kind::Config, e.to_string()).at(name))
+}

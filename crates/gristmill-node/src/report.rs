@@ -1,0 +1,218 @@
+//! Where an epoch's time went.
+//!
+//! The loader's threads count how long they read, decode, run the other ops, and stand idle. Whenever the
+//! consumer has to wait for a batch, that wait is charged to what the threads were doing meanwhile: the answer to
+//! "what is my training waiting for" is measured, not guessed.
+//!
+//! Deliberately not here: advice and decisions, which are the steering's, and printing, which is the caller's.
+
+use serde::Serialize;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What the threads do with their time, in nanoseconds, added up over all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Meters {
+    pub(crate) fetch_ns: AtomicU64,
+    pub(crate) starved_ns: AtomicU64,
+    pub(crate) decode_ns: AtomicU64,
+    pub(crate) ops_ns: AtomicU64,
+    pub(crate) full_ns: AtomicU64,
+    pub(crate) cpu_ns: AtomicU64,
+    pub(crate) fetched_bytes: AtomicU64,
+}
+
+impl Meters {
+    /// Time the threads gave so far to getting bytes, decoding, and the other ops.
+    fn work(&self) -> [u64; 3] {
+        let fetch = self.fetch_ns.load(Relaxed) + self.starved_ns.load(Relaxed);
+        [fetch, self.decode_ns.load(Relaxed), self.ops_ns.load(Relaxed)]
+    }
+}
+
+/// Adds a duration to a meter.
+pub(crate) fn add(meter: &AtomicU64, spent: Duration) {
+    meter.fetch_add(spent.as_nanos() as u64, Relaxed);
+}
+
+/// Charges the consumer's waits to what the threads did meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WaitLedger {
+    charged_ns: [f64; 3],
+    hand_over_ns: u64,
+    /// Waits during which no thread finished anything yet; charged with the next one.
+    open_ns: u64,
+    before: [u64; 3],
+}
+
+impl WaitLedger {
+    pub(crate) fn begin(&mut self, meters: &Meters) {
+        if self.open_ns == 0 {
+            self.before = meters.work();
+        }
+    }
+
+    pub(crate) fn end(&mut self, meters: &Meters, waited: Duration, hand_over: Duration) {
+        let hand_over = hand_over.min(waited);
+        self.hand_over_ns += hand_over.as_nanos() as u64;
+        self.open_ns += (waited - hand_over).as_nanos() as u64;
+        let now = meters.work();
+        let delta = [0, 1, 2].map(|i| now[i].saturating_sub(self.before[i]));
+        self.charge(delta);
+    }
+
+    fn charge(&mut self, work: [u64; 3]) {
+        let total: u64 = work.iter().sum();
+        if total == 0 {
+            return;
+        }
+        for (charged, part) in self.charged_ns.iter_mut().zip(work) {
+            *charged += self.open_ns as f64 * part as f64 / total as f64;
+        }
+        self.open_ns = 0;
+    }
+
+    pub(crate) fn total(mut self, meters: &Meters) -> Wait {
+        self.charge(meters.work());
+        let [fetch, decode, ops] = self.charged_ns.map(|ns| ns / 1e6);
+        // What no thread ever worked on (an epoch that was stopped at once) was waited for at the hand-over.
+        let hand_over = (self.hand_over_ns + self.open_ns) as f64 / 1e6;
+        Wait { total_ms: fetch + decode + ops + hand_over, fetch_ms: fetch, decode_ms: decode, ops_ms: ops, hand_over_ms: hand_over }
+    }
+}
+
+/// How long the consumer waited for batches, and for what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Wait {
+    /// In all.
+    pub total_ms: f64,
+    /// For bytes from the store.
+    pub fetch_ms: f64,
+    /// For decoding.
+    pub decode_ms: f64,
+    /// For the other ops.
+    pub ops_ms: f64,
+    /// For a finished batch to reach it.
+    pub hand_over_ms: f64,
+}
+
+/// What one epoch (or the part of it that was read) cost.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct EpochReport {
+    /// Which epoch.
+    pub epoch: u64,
+    /// Batches handed over.
+    pub batches: u32,
+    /// Samples in them.
+    pub samples: u64,
+    /// Samples left out because they are bad.
+    pub skipped: u64,
+    /// Bytes of raw samples fetched.
+    pub bytes: u64,
+    /// Reads that were tried again.
+    pub retries: u64,
+    /// Time from the start to the end.
+    pub wall_ms: f64,
+    /// Samples handed over per second of that.
+    pub samples_per_s: f64,
+    /// How long the consumer waited.
+    pub wait: Wait,
+    /// CPU time of the loader's own threads.
+    pub loader_cpu_ms: f64,
+    /// Time the threads spent reading (or, with reads in flight, the sum of the reads' durations).
+    pub fetch_ms: f64,
+    /// Time the threads spent decoding.
+    pub decode_ms: f64,
+    /// Time the threads spent on the other ops.
+    pub ops_ms: f64,
+    /// Time the threads stood idle because no bytes had come.
+    pub starved_ms: f64,
+    /// Time the threads stood idle because the consumer had enough batches.
+    pub full_ms: f64,
+    /// Finished batches that lay ready when the consumer asked, on average.
+    pub ready_batches_mean: f64,
+    /// Raw samples that lay ready when the consumer asked, on average.
+    pub fetched_samples_mean: f64,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl EpochReport {
+    pub(crate) fn fill(&mut self, meters: &Meters) {
+        let ms = |meter: &AtomicU64| meter.load(Relaxed) as f64 / 1e6;
+        self.bytes = meters.fetched_bytes.load(Relaxed);
+        self.loader_cpu_ms = ms(&meters.cpu_ns);
+        self.fetch_ms = ms(&meters.fetch_ns);
+        self.decode_ms = ms(&meters.decode_ns);
+        self.ops_ms = ms(&meters.ops_ns);
+        self.starved_ms = ms(&meters.starved_ns);
+        self.full_ms = ms(&meters.full_ns);
+        self.samples_per_s = if self.wall_ms > 0.0 { self.samples as f64 * 1e3 / self.wall_ms } else { 0.0 };
+    }
+
+    /// Which part of the epoch the consumer waited, 0 to 1.
+    pub fn wait_share(&self) -> f64 {
+        if self.wall_ms > 0.0 { (self.wait.total_ms / self.wall_ms).min(1.0) } else { 0.0 }
+    }
+}
+
+impl fmt::Display for EpochReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wait { total_ms, fetch_ms, decode_ms, ops_ms, hand_over_ms } = self.wait;
+        writeln!(
+            f,
+            "epoch {}: {} samples in {} batches, {:.2} s, {:.0} samples/s, {:.1} MB read",
+            self.epoch,
+            self.samples,
+            self.batches,
+            self.wall_ms / 1e3,
+            self.samples_per_s,
+            self.bytes as f64 / 1e6
+        )?;
+        writeln!(f, "  waited {:.2} s ({:.0} % of the epoch)", total_ms / 1e3, self.wait_share() * 100.0)?;
+        let parts = [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
+        for (name, ms) in parts {
+            let share = if total_ms > 0.0 { ms / total_ms } else { 0.0 };
+            let bar = "#".repeat((share * 30.0).round() as usize);
+            writeln!(f, "    {name:<10} {:>8.2} s {:>4.0} %  {bar}", ms / 1e3, share * 100.0)?;
+        }
+        write!(
+            f,
+            "  queues: {:.1} batches and {:.1} raw samples ready when asked; {} threads idle {:.2} s for bytes, {:.2} s because full",
+            self.ready_batches_mean,
+            self.fetched_samples_mean,
+            self.threads,
+            self.starved_ms / 1e3,
+            self.full_ms / 1e3
+        )?;
+        if self.retries > 0 {
+            write!(f, "\n  {} reads were tried again", self.retries)?;
+        }
+        if self.skipped > 0 {
+            write!(f, "\n  {} bad samples were left out", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_charged_to_what_the_threads_did_meanwhile() {
+        let (meters, ms) = (Meters::default(), Duration::from_millis);
+        let mut ledger = WaitLedger::default();
+        add(&meters.decode_ns, ms(500));
+        ledger.begin(&meters);
+        ledger.end(&meters, ms(10), ms(0)); // nothing finished meanwhile: charged with the next wait
+        ledger.begin(&meters);
+        add(&meters.starved_ns, ms(30));
+        add(&meters.ops_ns, ms(10));
+        ledger.end(&meters, ms(35), ms(5));
+        let wait = ledger.total(&meters);
+        assert_eq!((wait.fetch_ms, wait.decode_ms, wait.ops_ms, wait.hand_over_ms), (30.0, 0.0, 10.0, 5.0));
+        assert!((wait.total_ms - 45.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,212 @@
+//! What can be typed. Only what was typed: meaning is given in the commands.
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Keeps deep-learning training fed when data is the bottleneck.
+#[derive(Debug, Parser)]
+#[command(name = "gristmill", version, propagate_version = true, disable_help_subcommand = true, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gristmill catalog build /data/train                  list a folder of class folders once
+  gristmill bench load /data/train --recipe imagenet-train
+                                                       how fast can it be read, and what does it wait for
+  gristmill bench load s3://bucket/train-{0000..0099}.tar --recipe imagenet-train --json
+  gristmill config show                                every setting, its value and where it comes from
+
+Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List a data set once, look at the list, check it against the data
+    #[command(subcommand)]
+    Catalog(Catalog),
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Show and check settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// Settings that any command takes.
+#[derive(Debug, Default, ClapArgs)]
+pub(crate) struct Common {
+    /// Read settings from this TOML file [default: $GRISTMILL_CONFIG, or gristmill.toml here if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Give any setting a value, e.g. --set store.attempts_max=3 (`gristmill config show` lists them)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Catalog {
+    /// List the samples of a data set: where each lies, how large it is, its label
+    #[command(after_help = "\
+Examples:
+  gristmill catalog build /data/train                          class folders
+  gristmill catalog build labels.csv -o train.catalog          a list: path, label
+  gristmill catalog build 's3://bucket/train-{000..099}.tar'   WebDataset shards
+  gristmill catalog build mnist/train-images-idx3-ubyte.gz     the MNIST family
+  gristmill catalog build cifar-10-batches-bin                 CIFAR binaries")]
+    Build(BuildArgs),
+    /// Show what a catalog holds
+    #[command(after_help = "Example:\n  gristmill catalog show train.catalog --samples 5")]
+    Show {
+        /// A catalog file, or the data set it was built from
+        source: String,
+        /// Also show this many samples, from the first
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        samples: u32,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Find files that changed, vanished or appeared since the catalog was built
+    #[command(after_help = "\
+Exit code 1 if anything is found.
+Example:
+  gristmill catalog check train.catalog --decode    also find pictures that cannot be decoded")]
+    Check {
+        /// A catalog file, or the data set it was built from
+        source: String,
+        /// Also read every byte and compare it with the catalog's hashes (if it was built with --content)
+        #[arg(long)]
+        content: bool,
+        /// Also decode every sample
+        #[arg(long)]
+        decode: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BuildArgs {
+    /// A folder, a list file (.csv, .jsonl), tar shards (braces allowed), idx or CIFAR files; a path or a URL
+    pub(crate) source: String,
+    /// Where to write the catalog [default: the folder of the setting catalog.folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// What the source is, when that cannot be seen from it
+    #[arg(long)]
+    pub(crate) kind: Option<Kind>,
+    /// The column of a list that holds paths
+    #[arg(long, value_name = "NAME")]
+    pub(crate) path_column: Option<String>,
+    /// The column of a list that holds labels
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label_column: Option<String>,
+    /// Read every byte, so that `check --content` can find any change
+    #[arg(long)]
+    pub(crate) content: bool,
+    /// Accept class folders without images
+    #[arg(long)]
+    pub(crate) allow_empty_classes: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Kind {
+    Folder,
+    List,
+    Tar,
+    Idx,
+    Cifar,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Read a data set as a training would, and say how fast that is and what it waits for
+    #[command(after_help = "\
+Examples:
+  gristmill bench load /data/train --recipe imagenet-train --batch 64 --threads 2 --json
+  gristmill bench load /data/train --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote
+  gristmill bench load /data/train --recipe none                          raw bytes, no decoding
+
+JSON fields of an epoch: epoch, samples, batches, samples_per_s, cpu_ms_per_sample, wall_ms, wait_ms and its parts
+wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; bytes, retries, skipped, ready_batches_mean, ….
+After several epochs one more object, with \"total\": true, holds their medians.")]
+    Load(LoadArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LoadArgs {
+    /// A data set (path or URL) or a catalog file
+    pub(crate) source: String,
+    /// A preset (imagenet-train, imagenet-eval, cifar-train, mnist), a recipe file, or none for raw bytes
+    #[arg(long)]
+    pub(crate) recipe: Option<String>,
+    /// Samples per batch
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<String>,
+    /// Threads that decode [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<String>,
+    /// Where all randomness comes from
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<String>,
+    /// How many epochs to read
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) epochs: u64,
+    /// Stop each epoch after this many batches
+    #[arg(long, value_name = "N")]
+    pub(crate) batches: Option<u32>,
+    /// Begin with this epoch
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) from_epoch: u64,
+    /// Begin the first epoch with this batch
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) from_batch: u32,
+    /// Write one JSON line per batch to FILE: epoch, batch, ids, labels, and a fingerprint of its content
+    #[arg(long, value_name = "FILE")]
+    pub(crate) batches_out: Option<PathBuf>,
+    /// Pretend that a training step takes this long per batch
+    #[arg(long, default_value_t = 0.0, value_name = "MS")]
+    pub(crate) step_ms: f64,
+    /// Slow the store down: time before the first byte of each read
+    #[arg(long, value_name = "MS")]
+    pub(crate) latency_ms: Option<String>,
+    /// Slow the store down: bytes per second, e.g. 60MB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bytes_per_s: Option<String>,
+    /// Slow the store down: reads per second
+    #[arg(long, value_name = "N")]
+    pub(crate) requests_per_s: Option<String>,
+    /// Spoil this share of the reads (errors, stalls, short bodies), 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) faults: Option<String>,
+    /// Build the catalog anew, even if there is one
+    #[arg(long)]
+    pub(crate) rebuild: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Show every setting, its value and which layer set it
+    Show {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Check a config file
+    #[command(after_help = "Example:\n  gristmill config check gristmill.toml")]
+    Check {
+        /// The file
+        file: PathBuf,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Print the reference page of all settings as Markdown
+    Reference,
+}

@@ -1,0 +1,223 @@
+//! `gristmill bench load`: reads a data set as a training would and says what that costs.
+
+use super::catalog_bar;
+use crate::args::LoadArgs;
+use crate::output::{json, line, say};
+use crate::progress::Progress;
+use crate::stop;
+use anyhow::Result;
+use gristmill_node::config::Config;
+use gristmill_node::loader::{Batch, Loader, Polled};
+use gristmill_node::open::{self, Provenance};
+use gristmill_node::report::EpochReport;
+use gristmill_node::{Error, Kind};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One epoch's figures, as printed.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    epoch: u64,
+    samples: u64,
+    batches: u32,
+    samples_per_s: f64,
+    /// CPU time of the whole process per sample.
+    cpu_ms_per_sample: f64,
+    wall_ms: f64,
+    wait_ms: f64,
+    wait_fetch_ms: f64,
+    wait_decode_ms: f64,
+    wait_ops_ms: f64,
+    wait_hand_over_ms: f64,
+    bytes: u64,
+    retries: u64,
+    skipped: u64,
+    ready_batches_mean: f64,
+    fetched_samples_mean: f64,
+    threads: usize,
+}
+
+pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
+    let config = args.common.config(&[
+        ("recipe.name", args.recipe.as_ref()),
+        ("loader.batch", args.batch.as_ref()),
+        ("loader.threads", args.threads.as_ref()),
+        ("loader.seed", args.seed.as_ref()),
+        ("store.throttle_latency_ms", args.latency_ms.as_ref()),
+        ("store.throttle_bytes_per_s", args.bytes_per_s.as_ref()),
+        ("store.throttle_requests_per_s", args.requests_per_s.as_ref()),
+        ("store.fault_share", args.faults.as_ref()),
+    ])?;
+    if args.epochs == 0 {
+        return Err(Error::config("--epochs is 0; it must be at least 1").into());
+    }
+    let loader = open_loader(args, &config)?;
+    let mut trace = args.batches_out.as_ref().map(|path| Trace::new(path)).transpose()?;
+    let mut rows = Vec::new();
+    for epoch in args.from_epoch..args.from_epoch + args.epochs {
+        let from_batch = if epoch == args.from_epoch { args.from_batch } else { 0 };
+        let (row, report) = one_epoch(&loader, args, epoch, from_batch, trace.as_mut())?;
+        if args.common.json {
+            json(&row)?;
+        } else {
+            line(format_args!("{report}\n  {:.3} ms of CPU per sample", row.cpu_ms_per_sample))?;
+        }
+        rows.push(row);
+        stop::check()?;
+    }
+    if rows.len() > 1 {
+        total(&rows, args.common.json)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open_loader(args: &LoadArgs, config: &Config) -> Result<Loader> {
+    let settings = config.settings();
+    let recipe = open::recipe(settings.recipe())?;
+    let mut bar = catalog_bar("catalog", args.common.json);
+    let opened = open::catalog(&args.source, settings, args.rebuild, &mut bar)?;
+    drop(bar);
+    let catalog = opened.catalog;
+    if !args.common.json {
+        match &opened.provenance {
+            Provenance::Given => {}
+            Provenance::Built(path) => say(format_args!("catalog written to {}", path.display())),
+            Provenance::Kept(path) => {
+                say(format_args!("catalog from before: {} (--rebuild makes a new one)", path.display()));
+            }
+        }
+        catalog.notes().iter().for_each(|note| say(format_args!("note: {note}")));
+    }
+    let set = open::data_set(catalog, settings)?;
+    Ok(Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?)
+}
+
+fn one_epoch(
+    loader: &Loader,
+    args: &LoadArgs,
+    number: u64,
+    from_batch: u32,
+    mut trace: Option<&mut Trace>,
+) -> Result<(Row, EpochReport)> {
+    let cpu_before = process_cpu_ms();
+    let mut epoch = loader.epoch(number, from_batch)?;
+    let last = args.batches.map_or(epoch.batches(), |n| epoch.batches().min(from_batch.saturating_add(n)));
+    let mut bar = Progress::new(&format!("epoch {number}"), Some(last.into()), args.common.json);
+    let mut at = from_batch;
+    let stall = Duration::from_millis(loader.options().stall_ms_max);
+    let mut since = Instant::now();
+    while at < last {
+        match epoch.poll(Duration::from_millis(100))? {
+            Polled::Batch(batch) => {
+                at += 1;
+                for bad in batch.skipped.iter().filter(|_| !args.common.json) {
+                    say(format_args!("skipped: {}", bad.reason));
+                }
+                if let Some(trace) = trace.as_mut() {
+                    trace.write(&batch)?;
+                }
+                drop(batch);
+                if args.step_ms > 0.0 {
+                    std::thread::sleep(Duration::from_secs_f64(args.step_ms / 1e3));
+                }
+                since = Instant::now();
+            }
+            Polled::Pending if since.elapsed() > stall => return Err(epoch.stalled().into()),
+            Polled::Pending => {}
+            Polled::Done => break,
+        }
+        bar.at(at.into(), || {
+            let report = epoch.report();
+            format!("{:.0} samples/s, waiting {:.0} %", report.samples_per_s, report.wait_share() * 100.0)
+        });
+        if stop::asked() {
+            break;
+        }
+    }
+    epoch.end();
+    bar.done();
+    let report = epoch.report();
+    let row = Row::new(&report, process_cpu_ms() - cpu_before);
+    Ok((row, report))
+}
+
+impl Row {
+    fn new(report: &EpochReport, cpu_ms: f64) -> Row {
+        Row {
+            epoch: report.epoch,
+            samples: report.samples,
+            batches: report.batches,
+            samples_per_s: report.samples_per_s,
+            cpu_ms_per_sample: cpu_ms / report.samples.max(1) as f64,
+            wall_ms: report.wall_ms,
+            wait_ms: report.wait.total_ms,
+            wait_fetch_ms: report.wait.fetch_ms,
+            wait_decode_ms: report.wait.decode_ms,
+            wait_ops_ms: report.wait.ops_ms,
+            wait_hand_over_ms: report.wait.hand_over_ms,
+            bytes: report.bytes,
+            retries: report.retries,
+            skipped: report.skipped,
+            ready_batches_mean: report.ready_batches_mean,
+            fetched_samples_mean: report.fetched_samples_mean,
+            threads: report.threads,
+        }
+    }
+}
+
+fn total(rows: &[Row], as_json: bool) -> Result<()> {
+    let median = |of: fn(&Row) -> f64| {
+        let mut values: Vec<f64> = rows.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+    };
+    let (rate, cpu, wait) = (median(|r| r.samples_per_s), median(|r| r.cpu_ms_per_sample), median(|r| r.wait_ms));
+    let samples: u64 = rows.iter().map(|row| row.samples).sum();
+    let bytes: u64 = rows.iter().map(|row| row.bytes).sum();
+    if as_json {
+        return json(&json!({
+            "total": true, "epochs": rows.len(), "samples": samples, "bytes": bytes,
+            "samples_per_s": rate, "cpu_ms_per_sample": cpu, "wait_ms": wait,
+            "retries": rows.iter().map(|row| row.retries).sum::<u64>(),
+            "skipped": rows.iter().map(|row| row.skipped).sum::<u64>(),
+            "threads": rows[0].threads,
+        }));
+    }
+    line(format_args!("{} epochs, medians: {rate:.0} samples/s, {cpu:.3} ms of CPU per sample", rows.len()))
+}
+
+/// One line per batch, for comparing runs.
+struct Trace {
+    path: String,
+    out: BufWriter<File>,
+}
+
+impl Trace {
+    fn new(path: &std::path::Path) -> Result<Trace> {
+        let file = File::create(path).map_err(|e| Error::io("write", path.display(), e))?;
+        Ok(Trace { path: path.display().to_string(), out: BufWriter::new(file) })
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        let value = json!({
+            "epoch": batch.epoch, "batch": batch.index, "ids": batch.ids, "labels": batch.labels,
+            "fingerprint": format!("{:016x}", batch.fingerprint()),
+        });
+        // Whole lines only, so that a run that is killed leaves a trace that can be continued.
+        let text = serde_json::to_string(&value).map_err(|e| Error::new(Kind::Io, e.to_string()))?;
+        let written = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
+        Ok(written.map_err(|e| Error::io("write", &self.path, e))?)
+    }
+}
+
+fn process_cpu_ms() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
