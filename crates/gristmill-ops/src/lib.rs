@@ -1,13 +1,23 @@
 //! Transforms of one sample: from the bytes in the store to its place in a batch.
 //!
-//! A [`Recipe`](recipe::Recipe) is data: an ordered list of ops. Compiled with what is known about the input it
-//! becomes a [`Pipeline`](pipeline::Pipeline), which any number of threads share; each thread brings its own
-//! [`Scratch`](pipeline::Scratch). This is the only crate with codecs.
+//! A [`Recipe`] is data: an ordered list of ops. Compiled with what is known about the input it becomes a
+//! [`Pipeline`], which any number of threads share; each thread brings its own [`Scratch`]. This is the only
+//! crate with codecs.
 //!
 //! Deliberately not here: files, sockets, threads, and any state that outlives one sample. Randomness is a pure
-//! function of (seed, epoch, sample, op), so an op gives the same bytes wherever it runs.
+//! function of (seed, epoch, sample, op), so an op gives the same bytes wherever it runs. `unsafe` is confined
+//! to one file, the door to the JPEG library.
 
-#![forbid(unsafe_code)]
+mod codec;
+mod error;
+mod geometry;
+mod pipeline;
+mod recipe;
+
+pub use error::OpError;
+pub use geometry::Rect;
+pub use pipeline::{Draw, Dtype, Layout, Limits, Output, Pipeline, Scratch, Spent};
+pub use recipe::{Op, Recipe, RecipeError, Size};
 
 /// How the bytes of the samples of a data set are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
