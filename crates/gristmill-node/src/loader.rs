@@ -199,6 +199,7 @@ impl Loader {
             started: Instant::now(),
             depth_sums: (0, 0),
             over: false,
+            empty_batches: false,
         })
     }
 }
@@ -216,6 +217,7 @@ pub struct Epoch {
     started: Instant,
     depth_sums: (u64, u64),
     over: bool,
+    empty_batches: bool,
 }
 
 /// What [`Epoch::poll`] found.
@@ -235,6 +237,14 @@ impl Epoch {
         self.work.plan.batches()
     }
 
+    /// Hands over batches in which every sample is bad, too. Otherwise they are errors, because no training can
+    /// use them.
+    #[must_use]
+    pub fn with_empty_batches(mut self) -> Epoch {
+        self.empty_batches = true;
+        self
+    }
+
     /// The next batch, or [`Polled::Pending`] after `wait`: for callers that must look at signals meanwhile.
     pub fn poll(&mut self, wait: Duration) -> Result<Polled> {
         if self.over {
@@ -248,6 +258,12 @@ impl Epoch {
         let hand_over = if let Ok(Taken::Batch(_, lay_ready)) = &taken { *lay_ready } else { Duration::ZERO };
         self.ledger.end(&self.work.meters, asked.elapsed(), hand_over);
         match taken {
+            Ok(Taken::Batch(batch, _)) if batch.is_empty() && !self.empty_batches => {
+                self.end();
+                let first = batch.skipped.first().map_or("", |bad| &bad.reason);
+                let (index, all) = (batch.index, batch.skipped.len());
+                Err(Error::corrupt(format!("all {all} samples of batch {index} are bad, the first: {first}")))
+            }
             Ok(Taken::Batch(batch, _)) => {
                 self.depth_sums.0 += batches as u64;
                 self.depth_sums.1 += samples as u64;

@@ -357,10 +357,6 @@ impl Work {
         let good = |slot: &usize| bad_slots.binary_search(slot).is_err();
         let all = self.plan.batch_len(index);
         let ids: Vec<u32> = (0..all).filter(good).map(|slot| self.plan.sample(index, slot).0).collect();
-        if ids.is_empty() {
-            let why = bad.first().map_or(String::new(), |(_, sample)| format!(", the first because {}", sample.reason));
-            return Err(Error::corrupt(format!("all {all} samples of batch {index} are bad{why}")));
-        }
         let data = if let Some(output) = self.rules.output {
             pieces.sort_by_key(|(slot, _)| *slot);
             let mut pieces = pieces.into_iter().map(|(_, memory)| memory);
