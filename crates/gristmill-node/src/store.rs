@@ -3,15 +3,26 @@
 //! A store knows *objects*: named runs of bytes below one root, which is a folder, a bucket with a prefix, or a
 //! map in memory. It gives exactly the bytes that were asked for, or an error; a short body is an error, never a
 //! short answer. Samples inside tar shards or container files are ranges of objects, so they need no store of
-//! their own. Every store and wrapper passes the same conformance suite.
+//! their own. Every store and wrapper passes the same conformance suite. [`open`] turns a URL into a store and
+//! wraps it: faults below (for tests), then a throttle (for demos), then the one place that retries.
 //!
 //! Deliberately not here: sample ids (the catalog maps them to ranges), caching, and writing.
 
+mod faulty;
 mod local;
 mod memory;
+mod object;
+mod open;
+mod retry;
+mod throttled;
 
+pub use faulty::{FaultCounts, FaultOptions, Faulty};
 pub use local::LocalStore;
 pub use memory::MemoryStore;
+pub use object::ObjectStore;
+pub use open::{StoreOptions, open, split};
+pub use retry::{RetryCounts, RetryOptions, Retrying};
+pub use throttled::{Clock, ThrottleOptions, Throttled, VirtualClock};
 
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -52,6 +63,12 @@ pub trait Store: Debug + Send + Sync {
     /// Whether reads finish on the calling thread without a reactor (files and memory). The loader's threads then
     /// read for themselves; otherwise many reads are kept in flight for them.
     fn immediate(&self) -> bool;
+
+    /// How many attempts were made again, by this store and those it wraps.
+    fn retries(&self) -> u64;
+
+    /// How many faults were put in on purpose, by this store and those it wraps.
+    fn faults(&self) -> u64;
 }
 
 /// The error of a read that lies outside of its object: the data changed after it was catalogued.
@@ -64,8 +81,21 @@ pub(crate) fn read_outside(store: &dyn Store, object: &str, range: &Range<u64>, 
     .hint("the data changed after it was catalogued; run `gristmill catalog build` again")
 }
 
-/// The error of a name that could leave the store's root.
-pub(crate) fn wrong_name(store: &dyn Store, object: &str) -> Error {
-    Error::config(format!("{object:?} is not the name of an object below {}", store.url()))
-        .hint("names have no empty part, no . and no ..")
+/// Refuses a name that could leave the store's root, or that two stores would read in two ways.
+pub(crate) fn check_name(store: &dyn Store, object: &str) -> Result<()> {
+    if object.split('/').any(|part| part.is_empty() || part == "." || part == "..") || object.contains('\0') {
+        let message = format!("{object:?} is not the name of an object below {}", store.url());
+        return Err(Error::config(message).hint("names have no empty part, no . and no .."));
+    }
+    Ok(())
+}
+
+/// As [`check_name`], for the folder of a listing, where "" means all.
+pub(crate) fn check_folder(store: &dyn Store, prefix: &str) -> Result<()> {
+    if prefix.is_empty() { Ok(()) } else { check_name(store, prefix) }
+}
+
+/// Whether the object `name` lies in the folder `prefix`: "a" holds "a/x" but neither "ab/x" nor "a".
+pub(crate) fn in_folder(name: &str, prefix: &str) -> bool {
+    prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
 }

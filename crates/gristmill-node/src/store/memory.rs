@@ -1,6 +1,6 @@
 //! Objects in memory: for tests, for demos, and for data that a program makes itself.
 
-use super::{ObjectInfo, Store, read_outside};
+use super::{ObjectInfo, Store, check_folder, check_name, in_folder, read_outside};
 use crate::{Error, Kind, Result};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -22,6 +22,7 @@ impl MemoryStore {
     }
 
     fn object(&self, object: &str) -> Result<&Bytes> {
+        check_name(self, object)?;
         self.objects.get(object).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("cannot read {}/{object}: no such object", self.url()))
         })
@@ -60,14 +61,22 @@ impl Store for MemoryStore {
         prefix: &'a str,
         visit: &'a mut (dyn FnMut(ObjectInfo) -> Result<()> + Send),
     ) -> BoxFuture<'a, Result<()>> {
-        let below =
-            |name: &str| prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|r| r.starts_with('/'));
-        let result =
-            self.objects.keys().filter(|name| below(name)).try_for_each(|name| visit(self.info(name)?));
+        let result = check_folder(self, prefix).and_then(|()| {
+            let mut names = self.objects.keys().filter(|name| in_folder(name, prefix));
+            names.try_for_each(|name| visit(self.info(name)?))
+        });
         std::future::ready(result).boxed()
     }
 
     fn immediate(&self) -> bool {
         true
+    }
+
+    fn retries(&self) -> u64 {
+        0
+    }
+
+    fn faults(&self) -> u64 {
+        0
     }
 }

@@ -1,0 +1,395 @@
+//! Object stores over HTTP: S3, Google Cloud Storage, Azure, and plain web servers.
+//!
+//! The `object_store` crate speaks the protocols; this file makes it obey our trait. Its own retries and its limit
+//! on a whole request are off, because `retry` is the one place that has them. Keys and endpoints come from the
+//! usual environment variables (`AWS_*`, `GOOGLE_*`, `AZURE_*`), with explicit settings before them.
+//!
+//! Memory is bounded by what was asked for: a body is gathered as it comes, never allocated because a header
+//! promised it, and cut off when it is too long. Messages carry no text of a server beyond its error code.
+
+use super::open::Bucket;
+use super::{ObjectInfo, Store, check_folder, check_name, in_folder, read_outside};
+use crate::{Error, Kind, Result};
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, TryStreamExt};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::HttpError;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+use object_store::{
+    ClientConfigKey, Error as Fault, GetOptions, GetRange, ObjectMeta, ObjectStore as Client, ObjectStoreExt,
+    RetryConfig,
+};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Any error on the way down to the root of a fault.
+type Cause = dyn std::error::Error + 'static;
+
+/// Objects in a bucket below a prefix, or files of a web server below an address.
+pub struct ObjectStore {
+    client: Box<dyn Client>,
+    place: Bucket,
+}
+
+/// The client holds keys, so only the address is shown.
+impl fmt::Debug for ObjectStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ObjectStore").field(&self.place.url()).finish()
+    }
+}
+
+impl ObjectStore {
+    /// The store at `place`; `settings` come before the environment.
+    pub(crate) fn new(place: &Bucket, settings: &[(String, String)]) -> Result<ObjectStore> {
+        // TLS needs a provider of cryptography for the process. If the program has chosen one, that one stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let place = place.clone();
+        let client = connect(&place, settings)?;
+        Ok(ObjectStore { client, place })
+    }
+
+    fn is_web(&self) -> bool {
+        self.place.scheme.starts_with("http")
+    }
+
+    /// Where `name` (an object or a folder; "" for the root) lies in the bucket.
+    fn path(&self, name: &str) -> Result<Path> {
+        let whole = match (self.place.prefix.as_str(), name) {
+            ("", name) => name.to_string(),
+            (prefix, "") => prefix.to_string(),
+            (prefix, name) => format!("{prefix}/{name}"),
+        };
+        Path::parse(&whole).map_err(|_| {
+            Error::config(format!("{name:?} is not a name that {} can have", self.url()))
+                .hint("control characters cannot be in names")
+        })
+    }
+
+    async fn read_now(&self, object: &str, range: Range<u64>) -> Result<Bytes> {
+        check_name(self, object)?;
+        let path = self.path(object)?;
+        // An empty or backward range cannot be said in HTTP, but the object must still be there and reach so far.
+        if range.start >= range.end {
+            let size = self.stat_now(object).await?.bytes;
+            let inside = range.start == range.end && range.end <= size;
+            return if inside { Ok(Bytes::new()) } else { Err(read_outside(self, object, &range, size)) };
+        }
+        let bounded = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        match self.client.get_opts(&path, bounded).await {
+            Ok(answer) if answer.range == range => self.gather(object, &range, answer.into_stream()).await,
+            Ok(answer) => Err(read_outside(self, object, &range, answer.meta.size)),
+            Err(Fault::NotSupported { .. }) => self.read_whole(object, &path, range).await,
+            Err(fault) if status(&fault) == Some(416) => {
+                let size = self.stat_now(object).await?.bytes;
+                Err(read_outside(self, object, &range, size))
+            }
+            Err(fault) => Err(self.error("read", object, &fault)),
+        }
+    }
+
+    /// Reads from a web server that knows no ranges, which works for whole files.
+    async fn read_whole(&self, object: &str, path: &Path, range: Range<u64>) -> Result<Bytes> {
+        let answer = self.client.get_opts(path, GetOptions::default()).await;
+        let answer = answer.map_err(|fault| self.error("read", object, &fault))?;
+        let size = answer.meta.size;
+        if range.end > size {
+            return Err(read_outside(self, object, &range, size));
+        }
+        if range != (0..size) {
+            let message = format!("{}/{object} can only be read as a whole", self.url());
+            return Err(Error::config(message).hint("the server knows no ranged requests; use one that does"));
+        }
+        self.gather(object, &range, answer.into_stream()).await
+    }
+
+    /// Gathers a body that must be as long as `range`.
+    async fn gather(
+        &self,
+        object: &str,
+        range: &Range<u64>,
+        mut body: BoxStream<'static, object_store::Result<Bytes>>,
+    ) -> Result<Bytes> {
+        let want = range.end - range.start;
+        let mut parts = Vec::new();
+        let mut got = 0;
+        while let Some(part) = body.try_next().await.map_err(|fault| self.error("read", object, &fault))? {
+            got += part.len() as u64;
+            parts.push(part);
+            if got > want {
+                break;
+            }
+        }
+        if got != want {
+            let more = if got > want { "more than " } else { "" };
+            let message = format!("cannot read {}/{object}: {more}{got} of {want} bytes came", self.url());
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+        if parts.len() == 1 {
+            return Ok(parts.swap_remove(0));
+        }
+        let mut bytes = BytesMut::with_capacity(got as usize);
+        for part in &parts {
+            bytes.extend_from_slice(part);
+        }
+        Ok(bytes.freeze())
+    }
+
+    async fn stat_now(&self, object: &str) -> Result<ObjectInfo> {
+        check_name(self, object)?;
+        let meta = self.client.head(&self.path(object)?).await;
+        let meta = meta.map_err(|fault| self.error("read", object, &fault))?;
+        Ok(info(object.to_string(), &meta))
+    }
+
+    async fn list_now(
+        &self,
+        prefix: &str,
+        visit: &mut (dyn FnMut(ObjectInfo) -> Result<()> + Send),
+    ) -> Result<()> {
+        check_folder(self, prefix)?;
+        let path = self.path(prefix)?;
+        let mut metas = self.client.list((!path.is_root()).then_some(&path));
+        // Tools mark a folder with an empty object of its name, which comes right before the first in it.
+        let mut empty: Option<ObjectInfo> = None;
+        while let Some(meta) = metas.try_next().await.map_err(|fault| self.list_error(prefix, &fault))? {
+            let Some(name) = self.name(&meta.location).filter(|name| in_folder(name, prefix)) else {
+                continue;
+            };
+            let found = info(name.to_string(), &meta);
+            if let Some(empty) = empty.take().filter(|empty| !in_folder(&found.path, &empty.path)) {
+                visit(empty)?;
+            }
+            if found.bytes == 0 {
+                empty = Some(found);
+            } else {
+                visit(found)?;
+            }
+        }
+        empty.map_or(Ok(()), visit)
+    }
+
+    /// The name below the root of what lies at `path` in the bucket.
+    fn name<'a>(&self, path: &'a Path) -> Option<&'a str> {
+        let path = path.as_ref();
+        let prefix = self.place.prefix.as_str();
+        let name = if prefix.is_empty() { path } else { path.strip_prefix(prefix)?.strip_prefix('/')? };
+        (!name.is_empty()).then_some(name)
+    }
+
+    fn list_error(&self, prefix: &str, fault: &Fault) -> Error {
+        let error = self.error("list", prefix, fault);
+        let answered = status(fault).is_none_or(|status| status < 500 || status == 501);
+        if !self.is_web() || (error.is_retryable() && (http_error(fault).is_some() || !answered)) {
+            return error;
+        }
+        Error::config(format!("cannot list {}: the server does not speak WebDAV", self.url()))
+            .hint("give a list file or the URL of a tar file, or use the object store's own URL (s3://, gs://, az://)")
+    }
+
+    /// What a fault means to us: which kind, in which words, and what to do.
+    fn error(&self, what: &str, object: &str, fault: &Fault) -> Error {
+        let slash = if object.is_empty() { "" } else { "/" };
+        let place = format!("{}{slash}{object}", self.url());
+        let say = |kind, why: &str| Error::new(kind, format!("cannot {what} {place}: {why}"));
+        match (fault, status(fault)) {
+            (Fault::NotFound { .. }, _) | (_, Some(404 | 410)) => {
+                say(Kind::NotFound, "no such object or bucket")
+            }
+            (Fault::PermissionDenied { .. } | Fault::Unauthenticated { .. }, _) => {
+                say(Kind::Config, &format!("the store refused{}", code(fault))).hint(self.keys())
+            }
+            (_, Some(status)) => {
+                let why = format!("the store answered {status}{}", code(fault));
+                let passing = matches!(status, 408 | 425 | 429 | 500..);
+                let kind = if passing { Kind::Unavailable } else { Kind::Config };
+                let error = say(kind, &why);
+                if passing { error } else { error.hint(self.keys()) }
+            }
+            (_, None) => match http_error(fault) {
+                Some(cause) => say(Kind::Unavailable, &last_cause(cause)).hint(self.reach()),
+                None => say(Kind::Io, &last_cause(fault)).hint(self.keys()),
+            },
+        }
+    }
+
+    /// Where keys come from.
+    fn keys(&self) -> &'static str {
+        match self.place.scheme.as_bytes()[0] {
+            b's' => {
+                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION; \
+                 AWS_SKIP_SIGNATURE=true reads public buckets"
+            }
+            b'g' => {
+                "check GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT; \
+                 GOOGLE_SKIP_SIGNATURE=true reads public buckets"
+            }
+            b'a' => {
+                "check AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN; \
+                 AZURE_SKIP_SIGNATURE=true reads public containers"
+            }
+            _ => "check the address; only servers that need no password can be read",
+        }
+    }
+
+    /// What decides where requests go.
+    fn reach(&self) -> &'static str {
+        match self.place.scheme.as_bytes()[0] {
+            b's' => {
+                "check the network, AWS_ENDPOINT_URL and AWS_REGION; without AWS_ACCESS_KEY_ID keys are asked \
+                 from the machine's cloud"
+            }
+            b'g' => {
+                "check the network; without GOOGLE_APPLICATION_CREDENTIALS keys are asked from the machine's cloud"
+            }
+            b'a' => "check the network, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT",
+            _ => "check the address and the network",
+        }
+    }
+}
+
+fn connect(place: &Bucket, settings: &[(String, String)]) -> Result<Box<dyn Client>> {
+    let failed = |fault: Fault| Error::config(format!("cannot use {}: {}", place.url(), last_cause(&fault)));
+    let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    // The crate counts a whole request, body included. Ours is the limit that users can set.
+    let unlimited = (ClientConfigKey::Timeout, "1day");
+    let host = place.host.as_str();
+    Ok(match place.scheme.as_str() {
+        "s3" | "s3a" => {
+            let mut builder = AmazonS3Builder::from_env().with_bucket_name(host).with_retry(once);
+            for (key, value) in parsed::<AmazonS3ConfigKey>(settings)? {
+                builder = builder.with_config(key, value);
+            }
+            builder = builder.with_config(AmazonS3ConfigKey::Client(unlimited.0), unlimited.1);
+            let endpoint = builder
+                .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
+                .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+            // Whoever writes http:// means it.
+            if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+                builder = builder.with_allow_http(true);
+            }
+            Box::new(builder.build().map_err(failed)?)
+        }
+        "gs" => {
+            let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(host).with_retry(once);
+            for (key, value) in parsed::<GoogleConfigKey>(settings)? {
+                builder = builder.with_config(key, value);
+            }
+            builder = builder.with_config(GoogleConfigKey::Client(unlimited.0), unlimited.1);
+            Box::new(builder.build().map_err(failed)?)
+        }
+        "http" | "https" => {
+            let url = format!("{}://{host}/", place.scheme);
+            let mut builder = HttpBuilder::new().with_url(url).with_retry(once);
+            builder = builder.with_config(ClientConfigKey::AllowHttp, "true");
+            for (key, value) in parsed::<ClientConfigKey>(settings)? {
+                builder = builder.with_config(key, value);
+            }
+            Box::new(builder.with_config(unlimited.0, unlimited.1).build().map_err(failed)?)
+        }
+        scheme => {
+            let url = format!("{scheme}://{host}/");
+            let mut builder = MicrosoftAzureBuilder::from_env().with_url(url).with_retry(once);
+            for (key, value) in parsed::<AzureConfigKey>(settings)? {
+                builder = builder.with_config(key, value);
+            }
+            builder = builder.with_config(AzureConfigKey::Client(unlimited.0), unlimited.1);
+            Box::new(builder.build().map_err(failed)?)
+        }
+    })
+}
+
+/// Settings under the names that this kind of store knows; an unknown one is an error, not a setting that does
+/// nothing.
+fn parsed<K: FromStr>(settings: &[(String, String)]) -> Result<Vec<(K, String)>> {
+    let known = |(name, value): &(String, String)| match name.to_ascii_lowercase().parse() {
+        Ok(key) => Ok((key, value.clone())),
+        Err(_) => Err(Error::config(format!("{name} is not a setting of this kind of store"))
+            .hint("settings have the names of the store's environment variables, such as AWS_ENDPOINT_URL")),
+    };
+    settings.iter().map(known).collect()
+}
+
+fn info(path: String, meta: &ObjectMeta) -> ObjectInfo {
+    // Listings and single answers of one store write the same tag with and without quotes.
+    let tag = meta.e_tag.as_deref().map(|tag| tag.trim_start_matches("W/").trim_matches('"'));
+    let version = match tag {
+        Some(tag) if !tag.is_empty() => xxh3_64(tag.as_bytes()),
+        _ => meta.last_modified.timestamp() as u64,
+    };
+    ObjectInfo { path, bytes: meta.size, version }
+}
+
+/// A fault and what is below it, outermost first.
+fn causes(fault: &Cause) -> impl Iterator<Item = &Cause> {
+    std::iter::successors(Some(fault), |error| error.source())
+}
+
+/// The status that the server answered with, if it did. The crate keeps the type private but not its words.
+fn status(fault: &Fault) -> Option<u16> {
+    causes(fault).find_map(|cause| {
+        let text = cause.to_string();
+        text.strip_prefix("Server returned non-2xx status code: ")?.get(..3)?.parse().ok()
+    })
+}
+
+/// The store's own error code in brackets, from the XML that S3, GCS and Azure all send.
+fn code(fault: &Fault) -> String {
+    let find = |cause: &Cause| {
+        let text = cause.to_string();
+        let code = text.split_once("<Code>")?.1.split_once("</Code>")?.0;
+        let plain = code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphanumeric());
+        plain.then(|| format!(" ({code})"))
+    };
+    causes(fault).find_map(find).unwrap_or_default()
+}
+
+/// The failure of the transport below, if that is what it was.
+fn http_error(fault: &Fault) -> Option<&HttpError> {
+    causes(fault).find_map(|cause| cause.downcast_ref())
+}
+
+/// The innermost cause, which is the one without addresses and bodies around it.
+fn last_cause(error: &Cause) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+impl Store for ObjectStore {
+    fn url(&self) -> String {
+        self.place.url()
+    }
+
+    fn read<'a>(&'a self, object: &'a str, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+        self.read_now(object, range).boxed()
+    }
+
+    fn stat<'a>(&'a self, object: &'a str) -> BoxFuture<'a, Result<ObjectInfo>> {
+        self.stat_now(object).boxed()
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        visit: &'a mut (dyn FnMut(ObjectInfo) -> Result<()> + Send),
+    ) -> BoxFuture<'a, Result<()>> {
+        self.list_now(prefix, visit).boxed()
+    }
+
+    fn immediate(&self) -> bool {
+        false
+    }
+
+    fn retries(&self) -> u64 {
+        0
+    }
+
+    fn faults(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,3 @@
+//! Integration tests of the node: real sockets on loopback, no network, no sleeps.
+
+mod store;
