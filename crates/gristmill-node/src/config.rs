@@ -66,7 +66,9 @@ pub struct Settings {
     pub(crate) recipe: String,
     pub(crate) reads_in_flight: u64,
     pub(crate) retry: RetryOptions,
-    pub(crate) throttle: ThrottleOptions,
+    pub(crate) throttle_latency_ms: u64,
+    pub(crate) throttle_bytes_per_s: u64,
+    pub(crate) throttle_requests_per_s: u64,
     pub(crate) fault_share: f64,
     pub(crate) fault_seed: u64,
     pub(crate) catalog_folder: String,
@@ -213,12 +215,32 @@ impl Settings {
 
     /// How the store is to be reached.
     pub fn store(&self) -> StoreOptions {
-        let throttle = self.throttle.clone();
+        let limit = |value: u64| (value > 0).then_some(value);
+        let throttle = ThrottleOptions {
+            latency_ms: self.throttle_latency_ms,
+            bytes_per_s: limit(self.throttle_bytes_per_s),
+            requests_per_s: limit(self.throttle_requests_per_s),
+            ..ThrottleOptions::default()
+        };
+        let slow = throttle.latency_ms > 0 || throttle.bytes_per_s.is_some() || throttle.requests_per_s.is_some();
         StoreOptions {
             retry: self.retry.clone(),
-            throttle: (throttle != ThrottleOptions::default()).then_some(throttle),
-            faults: (self.fault_share > 0.0).then(|| FaultOptions::evenly(self.fault_share, self.fault_seed)),
+            throttle: slow.then_some(throttle),
+            faults: (self.fault_share > 0.0).then(|| self.faults()),
             ..StoreOptions::default()
+        }
+    }
+
+    /// A third each of errors, stalls and short bodies.
+    fn faults(&self) -> FaultOptions {
+        let rate = self.fault_share / 3.0;
+        FaultOptions {
+            seed: self.fault_seed,
+            error_rate: rate,
+            stall_rate: rate,
+            short_rate: rate,
+            // Just longer than an attempt may take: noticed, and no longer than it must be.
+            stall_ms: self.retry.attempt_ms_max + 1,
         }
     }
 

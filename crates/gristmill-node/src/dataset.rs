@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: a cache with a policy, and decoding.
 
-use crate::catalog::{Catalog, Location};
+use crate::catalog::{self, Catalog, Location};
 use crate::store::Store;
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -14,7 +14,6 @@ use futures::future::try_join_all;
 use gristmill_core::SampleId;
 use gristmill_ops::Encoding;
 use std::future::Future;
-use std::io::Read;
 use std::sync::Arc;
 
 /// How much of a container is asked for in one read: enough to amortise a round trip, little enough to retry.
@@ -36,7 +35,7 @@ impl DataSet {
     /// `resident_bytes_max` are read into memory now.
     pub fn new(catalog: Arc<Catalog>, store: Arc<dyn Store>, resident_bytes_max: u64) -> Result<DataSet> {
         let mut set = DataSet { catalog, store, resident: Vec::new() };
-        let bytes = set.catalog.total_bytes();
+        let bytes = set.catalog.total_bytes()?;
         let container = matches!(set.catalog.encoding(), Encoding::Raw(_));
         if set.catalog.gzip() && bytes > resident_bytes_max {
             return Err(Error::config(format!(
@@ -47,7 +46,7 @@ impl DataSet {
             .hint("unpack the files with gunzip and catalog them again, or raise loader.memory_bytes_max"));
         }
         if container && bytes <= resident_bytes_max && !set.catalog.is_empty() {
-            set.resident = set.wait(set.read_containers(resident_bytes_max))?;
+            set.resident = set.wait(set.read_containers())?;
         }
         Ok(set)
     }
@@ -95,12 +94,16 @@ impl DataSet {
         runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?.block_on(future)
     }
 
-    async fn read_containers(&self, limit: u64) -> Result<Vec<Bytes>> {
+    async fn read_containers(&self) -> Result<Vec<Bytes>> {
         let mut contents = Vec::new();
         for index in 0..self.catalog.objects() {
             let facts = self.catalog.object(index)?;
             let raw = self.read_whole(facts.name, facts.bytes).await?;
-            contents.push(if self.catalog.gzip() { inflate(&raw, limit, facts.name)? } else { raw });
+            contents.push(if self.catalog.gzip() {
+                catalog::inflate(&raw, facts.inflated_bytes).map_err(|e| e.at(facts.name))?.into()
+            } else {
+                raw
+            });
         }
         Ok(contents)
     }
@@ -126,17 +129,4 @@ fn inside(content: &Bytes, range: &std::ops::Range<u64>, name: &str) -> Result<B
             .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
     }
     Ok(content.slice(range.start as usize..range.end as usize))
-}
-
-fn inflate(raw: &[u8], limit: u64, name: &str) -> Result<Bytes> {
-    let mut content = Vec::new();
-    // Headers of containers are small; a little more than the samples' bytes is all that can be right.
-    let limit = limit.saturating_add(1 << 16);
-    let mut reader = flate2::read::MultiGzDecoder::new(raw).take(limit + 1);
-    reader.read_to_end(&mut content).map_err(|e| Error::corrupt(format!("{name} is not sound gzip: {e}")))?;
-    if content.len() as u64 > limit {
-        return Err(Error::corrupt(format!("{name} unpacks to more than {limit} bytes"))
-            .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
-    }
-    Ok(content.into())
 }

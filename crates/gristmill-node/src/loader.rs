@@ -76,9 +76,9 @@ struct Rules {
 }
 
 impl Rules {
-    /// The bytes of a sample; columns were verified when the loader was made.
+    /// The bytes of a sample; the column was verified when the loader was made, so it is there.
     fn size(&self, id: SampleId) -> u64 {
-        self.set.catalog().sizes().ok().and_then(|sizes| sizes.get(id.0 as usize)).map_or(0, |&size| size.into())
+        self.set.catalog().size(id).map_or(0, u64::from)
     }
 }
 
@@ -418,8 +418,7 @@ fn new_pipeline(recipe: &Recipe, set: &DataSet, limits: Limits) -> Result<Pipeli
 /// How many samples a thread takes at a time: enough that the lock costs nothing beside them, few enough that
 /// the threads share every batch.
 fn claim_samples(set: &DataSet, options: &LoaderOptions) -> Result<usize> {
-    let sizes = set.catalog().sizes()?;
-    let mean = set.catalog().total_bytes() / sizes.len().max(1) as u64;
+    let mean = set.catalog().total_bytes()? / u64::from(set.catalog().len().max(1));
     let share = (options.shape.batch as usize).div_ceil(options.threads);
     Ok((32_768 / mean.max(1)).clamp(1, share as u64) as usize)
 }

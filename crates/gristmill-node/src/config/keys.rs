@@ -3,7 +3,7 @@
 use super::Settings;
 use super::units::{format_bytes, parse_bytes};
 use crate::loader::OnBad;
-use crate::store::{RetryOptions, ThrottleOptions};
+use crate::store::RetryOptions;
 use gristmill_core::plan::Uneven;
 
 /// One setting.
@@ -53,7 +53,9 @@ impl Default for Settings {
             recipe: String::new(),
             reads_in_flight: 0,
             retry: RetryOptions::default(),
-            throttle: ThrottleOptions::default(),
+            throttle_latency_ms: 0,
+            throttle_bytes_per_s: 0,
+            throttle_requests_per_s: 0,
             fault_share: 0.0,
             fault_seed: 0,
             catalog_folder: String::new(),
@@ -97,9 +99,9 @@ pub const KEYS: &[Key] = &[
     key!("store.deadline_ms", "how long all attempts together may take", retry.deadline_ms, positive::<u64>, shown),
     key!("store.backoff_ms", "the pause before the first new attempt; it doubles", retry.backoff_ms, number::<u64>, shown),
     key!("store.backoff_ms_max", "the longest pause between attempts", retry.backoff_ms_max, number::<u64>, shown),
-    key!("store.throttle_latency_ms", "slow the store down: time before the first byte", throttle.latency_ms, quantity, shown),
-    key!("store.throttle_bytes_per_s", "slow the store down: bytes per second, 0 for no limit", throttle.bytes_per_s, rate, shown),
-    key!("store.throttle_requests_per_s", "slow the store down: reads per second, 0 for no limit", throttle.requests_per_s, quantity, shown),
+    key!("store.throttle_latency_ms", "slow the store down: time before the first byte", throttle_latency_ms, number::<u64>, shown),
+    key!("store.throttle_bytes_per_s", "slow the store down: bytes per second, 0 for no limit", throttle_bytes_per_s, bytes, |b: &u64| format_bytes(*b)),
+    key!("store.throttle_requests_per_s", "slow the store down: reads per second, 0 for no limit", throttle_requests_per_s, number::<u64>, shown),
     key!("store.fault_share", "spoil this share of reads (0 to 1), to see that nothing is lost", fault_share, share, shown),
     key!("store.fault_seed", "which reads are spoiled", fault_seed, number::<u64>, shown),
     key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
@@ -117,20 +119,12 @@ fn positive<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<
     number(text).ok().filter(|n| *n >= T::from(1)).ok_or("a whole number of at least 1")
 }
 
-fn quantity(text: &str) -> Result<f64, &'static str> {
-    text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0).ok_or("a number that is not negative")
-}
-
 fn share(text: &str) -> Result<f64, &'static str> {
-    quantity(text).ok().filter(|n| *n <= 1.0).ok_or("a number from 0 to 1")
+    text.parse().ok().filter(|n| (0.0..=1.0).contains(n)).ok_or("a number from 0 to 1")
 }
 
 fn bytes(text: &str) -> Result<u64, &'static str> {
     parse_bytes(text).ok_or("a size such as 512MiB")
-}
-
-fn rate(text: &str) -> Result<f64, &'static str> {
-    parse_bytes(text).map(|bytes| bytes as f64).ok_or("a size per second such as 60MB")
 }
 
 fn boolean(text: &str) -> Result<bool, &'static str> {

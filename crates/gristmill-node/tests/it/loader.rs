@@ -54,6 +54,11 @@ fn recipe() -> Recipe {
     Recipe::preset("imagenet-train").unwrap()
 }
 
+/// Errors, stalls and short bodies, each at `rate`.
+fn spoil(rate: f64) -> FaultOptions {
+    FaultOptions { seed: 5, error_rate: rate, stall_rate: rate, short_rate: rate, stall_ms: 60_000 }
+}
+
 /// What a consumer sees of a batch.
 fn seen(batch: &Batch) -> (u32, Vec<u32>, Vec<u32>, u64) {
     (batch.index, batch.ids.clone(), batch.labels.clone(), batch.fingerprint())
@@ -145,7 +150,7 @@ fn without_a_recipe_batches_hold_the_files_bytes() {
 fn faults_within_the_retry_limits_change_nothing() {
     let clean = run(&data(photos(), &StoreOptions::default()), options(), 0, 0).unwrap();
     let retry = RetryOptions { attempts_max: 12, backoff_ms: 1, backoff_ms_max: 4, attempt_ms_max: 40, ..RetryOptions::default() };
-    let faults = Some(FaultOptions::evenly(0.3, 5));
+    let faults = Some(spoil(0.1));
     let faulty = data(photos(), &StoreOptions { retry, faults, ..StoreOptions::default() });
     let loader = Loader::new(faulty, Some(&recipe()), options()).unwrap();
     let mut epoch = loader.epoch(0, 0).unwrap();
@@ -157,7 +162,7 @@ fn faults_within_the_retry_limits_change_nothing() {
 #[test]
 fn a_lost_store_is_one_clear_error() {
     let retry = RetryOptions { attempts_max: 2, backoff_ms: 1, backoff_ms_max: 1, attempt_ms_max: 20, ..RetryOptions::default() };
-    let faults = Some(FaultOptions::evenly(1.0, 5));
+    let faults = Some(spoil(0.33));
     let set = data(photos(), &StoreOptions { retry, faults, ..StoreOptions::default() });
     for on_bad in [OnBad::Raise, OnBad::Skip] {
         let error = run(&set, LoaderOptions { on_bad, ..options() }, 0, 0).unwrap_err();
@@ -231,7 +236,7 @@ fn a_consumer_may_keep_batches_or_leave_early() {
 
 #[test]
 fn a_wait_for_a_slow_store_is_charged_to_fetching() {
-    let throttle = Some(ThrottleOptions { latency_ms: 30.0, ..ThrottleOptions::default() });
+    let throttle = Some(ThrottleOptions { latency_ms: 30, ..ThrottleOptions::default() });
     let set = data(photos(), &StoreOptions { throttle, ..StoreOptions::default() });
     let loader = Loader::new(set, None, LoaderOptions { reads_in_flight: 4, ..options() }).unwrap();
     let mut epoch = loader.epoch(0, 0).unwrap();
@@ -244,7 +249,7 @@ fn a_wait_for_a_slow_store_is_charged_to_fetching() {
 
 #[test]
 fn a_store_that_hangs_ends_in_an_error_that_names_it() {
-    let throttle = Some(ThrottleOptions { latency_ms: 60_000.0, ..ThrottleOptions::default() });
+    let throttle = Some(ThrottleOptions { latency_ms: 60_000, ..ThrottleOptions::default() });
     let set = data(photos(), &StoreOptions { throttle, ..StoreOptions::default() });
     let error = run(&set, LoaderOptions { stall_ms_max: 200, ..options() }, 0, 0).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
