@@ -7,6 +7,7 @@
 //! Deliberately not here: decisions (they are in `gristmill-core`), codecs (in `gristmill-ops`), and anything
 //! that prints.
 
+pub mod catalog;
 pub mod error;
 pub mod store;
 

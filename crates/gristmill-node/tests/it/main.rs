@@ -1,0 +1,3 @@
+//! Integration tests of gristmill-node, one binary.
+
+mod catalog;
