@@ -1,4 +1,5 @@
-//! Integration tests of the node: real sockets on loopback, no network, no sleeps.
+//! Integration tests of the node: real files, real sockets on loopback, no network.
 
+mod catalog;
 mod loader;
 mod store;
