@@ -84,7 +84,7 @@ impl Recipe {
         let imagenet = Op::Normalise { mean: vec![0.485, 0.456, 0.406], std: vec![0.229, 0.224, 0.225] };
         let ops = match name {
             "imagenet-train" => vec![
-                Op::Decode {},
+                Op::Decode,
                 Op::RandomResizedCrop {
                     size: Size::Side(224),
                     scale: [0.08, 1.0],
@@ -95,14 +95,14 @@ impl Recipe {
                 imagenet,
             ],
             "imagenet-eval" => vec![
-                Op::Decode {},
+                Op::Decode,
                 Op::Resize { size: Size::Side(256) },
                 Op::CenterCrop { size: Size::Side(224) },
                 tensor,
                 imagenet,
             ],
             "cifar-train" => vec![
-                Op::Decode {},
+                Op::Decode,
                 Op::RandomCrop { size: Size::Side(32), padding: 4 },
                 Op::Flip { probability: 0.5 },
                 tensor,
@@ -110,14 +110,17 @@ impl Recipe {
             ],
             // The resize does nothing to pictures that have this size already, as those of MNIST do.
             "mnist" => vec![
-                Op::Decode {},
-                Op::Grey {},
+                Op::Decode,
+                Op::Grey,
                 Op::Resize { size: Size::Exact([28, 28]) },
                 tensor,
                 Op::Normalise { mean: vec![0.1307], std: vec![0.3081] },
             ],
             _ => {
-                let nearest = Recipe::PRESETS.iter().min_by_key(|preset| edits(name, preset));
+                let asked = name.to_lowercase();
+                let nearest = Recipe::PRESETS
+                    .iter()
+                    .min_by_key(|preset| (!preset.starts_with(&asked), edits(&asked, preset)));
                 return Err(RecipeError::UnknownPreset {
                     name: name.to_owned(),
                     nearest: nearest.copied().unwrap_or_default(),

@@ -114,7 +114,7 @@ fn whole<T>(reason: impl Into<String>) -> Result<T, RecipeError> {
 impl Walk {
     /// Checks one op against what came before it; the step it becomes, if it becomes one.
     fn op(&mut self, index: usize, op: &Op) -> Result<Option<Kind>, String> {
-        if (index == 0) != matches!(op, Op::Decode {}) {
+        if (index == 0) != matches!(op, Op::Decode) {
             return Err(if index == 0 {
                 "the first op must be decode"
             } else {
@@ -126,7 +126,7 @@ impl Walk {
             return Err("only normalise can follow to-tensor".to_owned());
         }
         Ok(Some(match op {
-            Op::Decode {} => return Ok(None),
+            Op::Decode => return Ok(None),
             Op::RandomResizedCrop { size, scale, ratio } => {
                 range("scale", *scale, 1.0)?;
                 range("ratio", *ratio, 1_000.0)?;
@@ -158,8 +158,8 @@ impl Walk {
                 }
                 Kind::Flip { probability: *probability }
             }
-            Op::Grey {} => Kind::Grey,
-            Op::Rgb {} => Kind::Rgb,
+            Op::Grey => Kind::Grey,
+            Op::Rgb => Kind::Rgb,
             Op::ToTensor { dtype, layout } => {
                 self.tensor = Some((*dtype, *layout));
                 return Ok(None);

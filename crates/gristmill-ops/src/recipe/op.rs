@@ -3,7 +3,7 @@
 //! A closed set: what cannot be named here cannot be moved to another machine, checked in advance, or replayed.
 //! Defaults are torchvision's. Doing the work is `pipeline`'s business.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::geometry;
 use crate::{Dtype, Layout};
@@ -33,7 +33,8 @@ impl Size {
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Op {
     /// Bytes to pixels: RGB, or one channel for raw single-channel samples. Always the first op.
-    Decode {},
+    #[serde(deserialize_with = "no_keys")]
+    Decode,
     /// A random part of the picture, of random area and shape, resized to a fixed size.
     RandomResizedCrop {
         /// The size of the result.
@@ -70,9 +71,11 @@ pub enum Op {
         probability: f64,
     },
     /// To one channel.
-    Grey {},
+    #[serde(deserialize_with = "no_keys")]
+    Grey,
     /// To three channels.
-    Rgb {},
+    #[serde(deserialize_with = "no_keys")]
+    Rgb,
     /// Pixels to numbers in the batch.
     ToTensor {
         /// The type of the numbers.
@@ -91,6 +94,15 @@ pub enum Op {
     },
 }
 
+/// Left to itself, serde accepts any key beside the name of an op that has no parameters.
+fn no_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NoKeys {}
+
+    NoKeys::deserialize(deserializer).map(|NoKeys {}| ())
+}
+
 fn default_scale() -> [f64; 2] {
     [0.08, 1.0]
 }
@@ -107,14 +119,14 @@ impl Op {
     /// The name in recipes, readings and errors.
     pub fn name(&self) -> &'static str {
         match self {
-            Op::Decode {} => "decode",
+            Op::Decode => "decode",
             Op::RandomResizedCrop { .. } => "random-resized-crop",
             Op::Resize { .. } => "resize",
             Op::CenterCrop { .. } => "center-crop",
             Op::RandomCrop { .. } => "random-crop",
             Op::Flip { .. } => "flip",
-            Op::Grey {} => "grey",
-            Op::Rgb {} => "rgb",
+            Op::Grey => "grey",
+            Op::Rgb => "rgb",
             Op::ToTensor { .. } => "to-tensor",
             Op::Normalise { .. } => "normalise",
         }
@@ -140,10 +152,10 @@ impl Op {
             Op::Resize { size: Size::Side(side) } => {
                 before.map(|[rows, columns]| geometry::resized(*side, rows, columns))
             }
-            Op::Decode {}
+            Op::Decode
             | Op::Flip { .. }
-            | Op::Grey {}
-            | Op::Rgb {}
+            | Op::Grey
+            | Op::Rgb
             | Op::ToTensor { .. }
             | Op::Normalise { .. } => before,
         }
@@ -152,8 +164,8 @@ impl Op {
     /// Channels after the op.
     pub fn channels_after(&self, before: u32) -> u32 {
         match self {
-            Op::Grey {} => 1,
-            Op::Rgb {} => 3,
+            Op::Grey => 1,
+            Op::Rgb => 3,
             _ => before,
         }
     }
