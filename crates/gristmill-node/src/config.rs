@@ -92,7 +92,8 @@ impl Config {
     /// then the environment, then `arguments` as pairs of key and value.
     pub fn load(file: Option<&Path>, arguments: &[(String, String)]) -> Result<Config> {
         let mut config = Config::default();
-        let named = file.map(Path::to_path_buf).or_else(|| std::env::var_os("GRISTMILL_CONFIG").map(Into::into));
+        let named =
+            file.map(Path::to_path_buf).or_else(|| std::env::var_os("GRISTMILL_CONFIG").map(Into::into));
         let here = PathBuf::from("gristmill.toml");
         if let Some(path) = named.or_else(|| here.is_file().then_some(here)) {
             config.file(&path)?;
@@ -100,7 +101,8 @@ impl Config {
         for (index, key) in KEYS.iter().enumerate() {
             let name = key.environment();
             if let Some(value) = std::env::var_os(&name) {
-                let value = value.into_string().map_err(|_| Error::config(format!("{name} is not valid UTF-8")))?;
+                let value =
+                    value.into_string().map_err(|_| Error::config(format!("{name} is not valid UTF-8")))?;
                 config.set(index, &value, Origin::Environment(name))?;
             }
         }
@@ -136,18 +138,23 @@ impl Config {
         let failed = |e| Error::io("read", path.display(), e);
         let size = std::fs::metadata(path).map_err(failed)?.len();
         if size > FILE_BYTES_MAX {
-            return Err(Error::config(format!("{} has {size} bytes; that is no config file", path.display())));
+            return Err(Error::config(format!(
+                "{} has {size} bytes; that is no config file",
+                path.display()
+            )));
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-            Error::config(format!("{} is not valid TOML: {}", path.display(), e.message()))
-                .hint(e.span().map_or(String::new(), |span| {
+            Error::config(format!("{} is not valid TOML: {}", path.display(), e.message())).hint(
+                e.span().map_or(String::new(), |span| {
                     format!("line {}", text[..span.start.min(text.len())].lines().count().max(1))
-                }))
+                }),
+            )
         })?;
         for (section, values) in &table {
             let toml::Value::Table(values) = values else {
-                let error = Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
+                let error =
+                    Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
                 return Err(error.hint("sections are [loader], [recipe], [store] and [catalog]"));
             };
             for (name, value) in values {
@@ -175,8 +182,11 @@ impl Settings {
     /// Relations between values, in one place.
     fn check(&self) -> Result<()> {
         if self.rank >= self.world {
-            return Err(Error::config(format!("loader.rank = {} but loader.world = {}", self.rank, self.world))
-                .hint("ranks count from 0 to world - 1"));
+            return Err(Error::config(format!(
+                "loader.rank = {} but loader.world = {}",
+                self.rank, self.world
+            ))
+            .hint("ranks count from 0 to world - 1"));
         }
         if self.retry.attempt_ms_max > self.retry.deadline_ms {
             return Err(Error::config(format!(
@@ -222,7 +232,8 @@ impl Settings {
             requests_per_s: limit(self.throttle_requests_per_s),
             ..ThrottleOptions::default()
         };
-        let slow = throttle.latency_ms > 0 || throttle.bytes_per_s.is_some() || throttle.requests_per_s.is_some();
+        let slow =
+            throttle.latency_ms > 0 || throttle.bytes_per_s.is_some() || throttle.requests_per_s.is_some();
         StoreOptions {
             retry: self.retry.clone(),
             throttle: slow.then_some(throttle),

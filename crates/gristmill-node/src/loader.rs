@@ -11,8 +11,8 @@
 
 mod batch;
 mod fetch;
-mod worker;
 mod work;
+mod worker;
 
 pub use batch::{BadSample, Batch, Data, Tensor};
 
@@ -85,9 +85,12 @@ impl Rules {
 /// How the memory limit is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Budget {
-    batch_bytes_max: u64,
-    raw_bytes_max: u64,
-    scratch_bytes_max: u64,
+    /// For open and finished batches.
+    batches: u64,
+    /// For raw bytes on their way.
+    raw: u64,
+    /// For the working memory of each thread.
+    scratch: u64,
 }
 
 /// Reads a data set in batches, epoch by epoch.
@@ -111,7 +114,7 @@ impl Loader {
             // The size of a sample is known once the recipe is understood, and divides the memory that limits it.
             let limits = Limits { pixels_max: options.pixels_max, scratch_bytes_max: usize::MAX };
             let trial = new_pipeline(recipe, &set, limits)?;
-            let scratch = budget(Some(trial.output().bytes() as u64))?.scratch_bytes_max;
+            let scratch = budget(Some(trial.output().bytes() as u64))?.scratch;
             let limits = Limits { scratch_bytes_max: scratch as usize, ..limits };
             output = Some(trial.output());
             pipeline = Some(Arc::new(new_pipeline(recipe, &set, limits)?));
@@ -125,8 +128,8 @@ impl Loader {
             direct,
             claim_samples: claim_samples(&set, &options)?,
             open_batches_max: options.prefetch_batches + 1,
-            batch_bytes_max: budget.batch_bytes_max,
-            raw_bytes_max: budget.raw_bytes_max,
+            batch_bytes_max: budget.batches,
+            raw_bytes_max: budget.raw,
             reads_in_flight: if options.reads_in_flight == 0 { 64 } else { options.reads_in_flight },
             set: set.clone(),
         };
@@ -166,8 +169,10 @@ impl Loader {
         let plan = self.plan(epoch)?;
         if from_batch > plan.batches() {
             let batches = plan.batches();
-            return Err(Error::config(format!("epoch {epoch} has {batches} batches; there is no batch {from_batch}"))
-                .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
+            return Err(Error::config(format!(
+                "epoch {epoch} has {batches} batches; there is no batch {from_batch}"
+            ))
+            .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
         }
         self.set.catalog().labels()?;
         let work = Arc::new(Work::new(plan, self.rules.clone(), self.pool.clone(), from_batch));
@@ -181,11 +186,11 @@ impl Loader {
                 epoch,
                 on_bad: self.options.on_bad,
             };
-            threads.push(spawn(format!("grist-{i}"), &work, move || worker::run(&kit))?);
+            threads.push(spawn(&format!("grist-{i}"), &work, move || worker::run(&kit))?);
         }
         if !self.rules.direct {
             let (shared, set) = (work.clone(), self.set.clone());
-            threads.push(spawn("grist-fetch".into(), &work, move || fetch::run(&shared, &set))?);
+            threads.push(spawn("grist-fetch", &work, move || fetch::run(&shared, &set))?);
         }
         let report = EpochReport { epoch, threads: self.options.threads, ..EpochReport::default() };
         Ok(Epoch {
@@ -363,20 +368,18 @@ impl Budget {
             .hint(format!("raise it to at least {needed}, or take smaller batches")));
         }
         let wanted = one * (options.prefetch_batches as u64 + 1).max(2);
-        let batch_bytes_max = if sample_bytes.is_some() { wanted.min(limit / 4 * 3) } else { limit / 2 };
-        let rest = limit - batch_bytes_max;
-        Ok(Budget {
-            batch_bytes_max,
-            raw_bytes_max: rest / 2,
-            scratch_bytes_max: rest / 2 / options.threads as u64,
-        })
+        let batches = if sample_bytes.is_some() { wanted.min(limit / 4 * 3) } else { limit / 2 };
+        let rest = limit - batches;
+        Ok(Budget { batches, raw: rest / 2, scratch: rest / 2 / options.threads as u64 })
     }
 
     /// Refuses a data set with a sample that could never be loaded within the limit.
     fn check_samples(&self, options: &LoaderOptions, set: &DataSet) -> Result<()> {
         let sizes = set.catalog().sizes()?;
-        let Some((id, &largest)) = sizes.iter().enumerate().max_by_key(|(_, size)| **size) else { return Ok(()) };
-        let room = self.raw_bytes_max / if set.immediate() { options.threads as u64 } else { 1 };
+        let Some((id, &largest)) = sizes.iter().enumerate().max_by_key(|(_, size)| **size) else {
+            return Ok(());
+        };
+        let room = self.raw / if set.immediate() { options.threads as u64 } else { 1 };
         if u64::from(largest) <= room {
             return Ok(());
         }
@@ -423,7 +426,7 @@ fn claim_samples(set: &DataSet, options: &LoaderOptions) -> Result<usize> {
     Ok((32_768 / mean.max(1)).clamp(1, share as u64) as usize)
 }
 
-fn spawn(name: String, work: &Arc<Work>, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+fn spawn(name: &str, work: &Arc<Work>, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let shared = work.clone();
     let guarded = move || {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
@@ -433,7 +436,7 @@ fn spawn(name: String, work: &Arc<Work>, body: impl FnOnce() + Send + 'static) -
             shared.give_up(format!("a thread panicked: {}", words.unwrap_or("no reason given")));
         }
     };
-    std::thread::Builder::new().name(name.clone()).spawn(guarded).map_err(|e| {
+    std::thread::Builder::new().name(name.to_string()).spawn(guarded).map_err(|e| {
         work.stop();
         Error::io("start", format!("thread {name}"), e)
     })

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Endings by which a URL names one file instead of a folder.
-const FILE_ENDINGS: [&str; 9] = [".tar", ".csv", ".tsv", ".jsonl", ".ndjson", ".bin", "-ubyte", "-ubyte.gz", ".idx"];
+const FILE_ENDINGS: [&str; 9] =
+    [".tar", ".csv", ".tsv", ".jsonl", ".ndjson", ".bin", "-ubyte", "-ubyte.gz", ".idx"];
 
 /// Where the catalog of a data set came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +40,12 @@ pub struct Opened {
 }
 
 /// The catalog of `source`: the file itself if it is one, the one kept from before, or a new one.
-pub fn catalog(source: &str, settings: &Settings, rebuild: bool, progress: &mut OnProgress<'_>) -> Result<Opened> {
+pub fn catalog(
+    source: &str,
+    settings: &Settings,
+    rebuild: bool,
+    progress: &mut OnProgress<'_>,
+) -> Result<Opened> {
     if is_catalog(Path::new(source)) {
         let catalog = Arc::new(Catalog::open(Path::new(source))?);
         return Ok(Opened { catalog, provenance: Provenance::Given });
@@ -106,7 +112,8 @@ pub fn kept_path(source: &Source, settings: &Settings) -> Result<PathBuf> {
 pub fn make_folder(path: &Path) -> Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
     fs::create_dir_all(folder).map_err(|e| {
-        Error::io("make the folder", folder.display(), e).hint("choose another place with -o or catalog.folder")
+        Error::io("make the folder", folder.display(), e)
+            .hint("choose another place with -o or catalog.folder")
     })
 }
 

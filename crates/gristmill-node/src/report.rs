@@ -56,7 +56,7 @@ impl WaitLedger {
     pub(crate) fn end(&mut self, meters: &Meters, waited: Duration, hand_over: Duration) {
         let hand_over = hand_over.min(waited);
         self.hand_over_ns += hand_over.as_nanos() as u64;
-        self.open_ns += (waited - hand_over).as_nanos() as u64;
+        self.open_ns += waited.saturating_sub(hand_over).as_nanos() as u64;
         let now = meters.work();
         let delta = [0, 1, 2].map(|i| now[i].saturating_sub(self.before[i]));
         self.charge(delta);
@@ -78,7 +78,13 @@ impl WaitLedger {
         let [fetch, decode, ops] = self.charged_ns.map(|ns| ns / 1e6);
         // What no thread ever worked on (an epoch that was stopped at once) was waited for at the hand-over.
         let hand_over = (self.hand_over_ns + self.open_ns) as f64 / 1e6;
-        Wait { total_ms: fetch + decode + ops + hand_over, fetch_ms: fetch, decode_ms: decode, ops_ms: ops, hand_over_ms: hand_over }
+        Wait {
+            total_ms: fetch + decode + ops + hand_over,
+            fetch_ms: fetch,
+            decode_ms: decode,
+            ops_ms: ops,
+            hand_over_ms: hand_over,
+        }
     }
 }
 
@@ -171,7 +177,8 @@ impl fmt::Display for EpochReport {
             self.bytes as f64 / 1e6
         )?;
         writeln!(f, "  waited {:.2} s ({:.0} % of the epoch)", total_ms / 1e3, self.wait_share() * 100.0)?;
-        let parts = [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
+        let parts =
+            [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
         for (name, ms) in parts {
             let share = if total_ms > 0.0 { ms / total_ms } else { 0.0 };
             let bar = "#".repeat((share * 30.0).round() as usize);

@@ -53,7 +53,13 @@ pub fn cut_photos(folder: &Path, count: u32, seed: u64) -> Result<()> {
 }
 
 /// Any image as a JPEG, for tests that need one of a certain kind.
-pub fn jpeg(pixels: &[u8], width: usize, quality: i32, subsamp: Subsamp, progressive: bool) -> Result<Vec<u8>> {
+pub fn jpeg(
+    pixels: &[u8],
+    width: usize,
+    quality: i32,
+    subsamp: Subsamp,
+    progressive: bool,
+) -> Result<Vec<u8>> {
     let mut compressor = Compressor::new().map_err(other)?;
     compressor.set_quality(quality).map_err(other)?;
     compressor.set_subsamp(subsamp).map_err(other)?;
@@ -87,11 +93,11 @@ fn cut(photo: &Photo, stream: &mut Stream) -> Result<Vec<u8>> {
     let top = stream.unit() * (photo.height as f64 - h);
     let scale = longest as f64 / w.max(h);
     let (width, height) = (((w * scale) as u32).max(16), ((h * scale) as u32).max(16));
-    let source = Pixels::from_vec_u8(photo.width as u32, photo.height as u32, photo.pixels.clone(), PixelType::U8x3);
+    let source =
+        Pixels::from_vec_u8(photo.width as u32, photo.height as u32, photo.pixels.clone(), PixelType::U8x3);
     let mut small = Pixels::new(width, height, PixelType::U8x3);
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-        .crop(left, top, w, h);
+    let options =
+        ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(left, top, w, h);
     Resizer::new().resize(&source.map_err(other)?, &mut small, &options).map_err(other)?;
     let quality = 60 + stream.below(36) as i32;
     let subsamp = [Subsamp::Sub2x2, Subsamp::Sub2x2, Subsamp::Sub2x2, Subsamp::None, Subsamp::Sub2x1];

@@ -27,7 +27,9 @@ impl Common {
         let mut arguments = Vec::new();
         for pair in &self.set {
             let Some((key, value)) = pair.split_once('=') else {
-                return Err(Error::config(format!("--set {pair:?} has no =")).hint("write --set KEY=VALUE").into());
+                return Err(Error::config(format!("--set {pair:?} has no ="))
+                    .hint("write --set KEY=VALUE")
+                    .into());
             };
             arguments.push((key.trim().to_string(), value.to_string()));
         }
@@ -45,7 +47,13 @@ fn catalog_bar(what: &str, quiet: bool) -> impl FnMut(catalogs::Progress) -> std
         if let Some(total) = progress.total {
             bar.of(total);
         }
-        bar.at(progress.done, || progress.what.to_string());
+        let step = match progress.step {
+            catalogs::Step::List => "objects listed",
+            catalogs::Step::Stat => "objects asked for",
+            catalogs::Step::Read => "objects read",
+            catalogs::Step::Hash => "bytes hashed",
+        };
+        bar.at(progress.done, || step.to_string());
         if stop::asked() { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
     }
 }

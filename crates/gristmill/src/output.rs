@@ -22,7 +22,8 @@ fn write(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
         ErrorKind::BrokenPipe => {
-            Error::new(Kind::Io, "the reader of standard output went away before everything was printed").into()
+            Error::new(Kind::Io, "the reader of standard output went away before everything was printed")
+                .into()
         }
         _ => anyhow::Error::from(Error::io("write to", "standard output", e)),
     })
@@ -59,7 +60,8 @@ pub(crate) fn grouped(number: u64) -> String {
 pub(crate) fn size(bytes: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     let fitting = units.iter().find(|(_, scale)| bytes as f64 >= *scale);
-    fitting.map_or_else(|| format!("{bytes} B"), |(unit, scale)| format!("{:.1} {unit}", bytes as f64 / scale))
+    fitting
+        .map_or_else(|| format!("{bytes} B"), |(unit, scale)| format!("{:.1} {unit}", bytes as f64 / scale))
 }
 
 #[cfg(test)]

@@ -81,28 +81,118 @@ macro_rules! key {
 pub const KEYS: &[Key] = &[
     key!("loader.batch", "samples per batch on one rank", batch, positive::<u32>, shown),
     key!("loader.threads", "threads that decode; 0 takes one per core", threads, number::<u64>, shown),
-    key!("loader.prefetch_batches", "finished batches that may lie ready", prefetch_batches, number::<u64>, shown),
-    key!("loader.memory_bytes_max", "the most memory the loader may take", memory_bytes_max, bytes, |b: &u64| format_bytes(*b)),
+    key!(
+        "loader.prefetch_batches",
+        "finished batches that may lie ready",
+        prefetch_batches,
+        number::<u64>,
+        shown
+    ),
+    key!(
+        "loader.memory_bytes_max",
+        "the most memory the loader may take",
+        memory_bytes_max,
+        bytes,
+        |b: &u64| format_bytes(*b)
+    ),
     key!("loader.seed", "where all randomness comes from", seed, number::<u64>, shown),
     key!("loader.shuffle", "one global shuffle per epoch, or the order of ids", shuffle, boolean, shown),
-    key!("loader.uneven", "shares that do not divide: drop or pad a few samples", uneven, uneven, show_uneven),
+    key!(
+        "loader.uneven",
+        "shares that do not divide: drop or pad a few samples",
+        uneven,
+        uneven,
+        |value: &Uneven| show_uneven(*value)
+    ),
     key!("loader.drop_last", "leave out a last batch that is not full", drop_last, boolean, shown),
     key!("loader.rank", "which of the ranks this is", rank, number::<u32>, shown),
     key!("loader.world", "how many ranks there are", world, positive::<u32>, shown),
-    key!("loader.on_bad", "bad samples: raise an error, or skip and count them", on_bad, on_bad, show_on_bad),
-    key!("loader.stall_ms_max", "how long to wait for one batch before giving up", stall_ms_max, positive::<u64>, shown),
-    key!("recipe.name", "a preset, or a recipe file (TOML or JSON); none gives raw bytes", recipe, text, shown),
+    key!(
+        "loader.on_bad",
+        "bad samples: raise an error, or skip and count them",
+        on_bad,
+        on_bad,
+        |value: &OnBad| show_on_bad(*value)
+    ),
+    key!(
+        "loader.stall_ms_max",
+        "how long to wait for one batch before giving up",
+        stall_ms_max,
+        positive::<u64>,
+        shown
+    ),
+    key!(
+        "recipe.name",
+        "a preset, or a recipe file (TOML or JSON); none gives raw bytes",
+        recipe,
+        text,
+        shown
+    ),
     key!("recipe.pixels_max", "the most pixels an image may have", pixels_max, positive::<u64>, shown),
-    key!("store.reads_in_flight", "reads under way at once; 0 decides by the kind of store", reads_in_flight, number::<u64>, shown),
+    key!(
+        "store.reads_in_flight",
+        "reads under way at once; 0 decides by the kind of store",
+        reads_in_flight,
+        number::<u64>,
+        shown
+    ),
     key!("store.attempts_max", "how often a read is tried", retry.attempts_max, positive::<u32>, shown),
-    key!("store.attempt_ms_max", "how long one attempt may take", retry.attempt_ms_max, positive::<u64>, shown),
-    key!("store.deadline_ms", "how long all attempts together may take", retry.deadline_ms, positive::<u64>, shown),
-    key!("store.backoff_ms", "the pause before the first new attempt; it doubles", retry.backoff_ms, number::<u64>, shown),
-    key!("store.backoff_ms_max", "the longest pause between attempts", retry.backoff_ms_max, number::<u64>, shown),
-    key!("store.throttle_latency_ms", "slow the store down: time before the first byte", throttle_latency_ms, number::<u64>, shown),
-    key!("store.throttle_bytes_per_s", "slow the store down: bytes per second, 0 for no limit", throttle_bytes_per_s, bytes, |b: &u64| format_bytes(*b)),
-    key!("store.throttle_requests_per_s", "slow the store down: reads per second, 0 for no limit", throttle_requests_per_s, number::<u64>, shown),
-    key!("store.fault_share", "spoil this share of reads (0 to 1), to see that nothing is lost", fault_share, share, shown),
+    key!(
+        "store.attempt_ms_max",
+        "how long one attempt may take",
+        retry.attempt_ms_max,
+        positive::<u64>,
+        shown
+    ),
+    key!(
+        "store.deadline_ms",
+        "how long all attempts together may take",
+        retry.deadline_ms,
+        positive::<u64>,
+        shown
+    ),
+    key!(
+        "store.backoff_ms",
+        "the pause before the first new attempt; it doubles",
+        retry.backoff_ms,
+        number::<u64>,
+        shown
+    ),
+    key!(
+        "store.backoff_ms_max",
+        "the longest pause between attempts",
+        retry.backoff_ms_max,
+        number::<u64>,
+        shown
+    ),
+    key!(
+        "store.throttle_latency_ms",
+        "slow the store down: time before the first byte",
+        throttle_latency_ms,
+        number::<u64>,
+        shown
+    ),
+    key!(
+        "store.throttle_bytes_per_s",
+        "slow the store down: bytes per second, 0 for no limit",
+        throttle_bytes_per_s,
+        bytes,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "store.throttle_requests_per_s",
+        "slow the store down: reads per second, 0 for no limit",
+        throttle_requests_per_s,
+        number::<u64>,
+        shown
+    ),
+    key!(
+        "store.fault_share",
+        "spoil this share of reads (0 to 1), to see that nothing is lost",
+        fault_share,
+        share,
+        shown
+    ),
     key!("store.fault_seed", "which reads are spoiled", fault_seed, number::<u64>, shown),
     key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
 ];
@@ -148,7 +238,7 @@ fn uneven(text: &str) -> Result<Uneven, &'static str> {
     }
 }
 
-fn show_uneven(uneven: &Uneven) -> String {
+fn show_uneven(uneven: Uneven) -> String {
     match uneven {
         Uneven::Drop => "drop".into(),
         Uneven::Pad => "pad".into(),
@@ -163,7 +253,7 @@ fn on_bad(text: &str) -> Result<OnBad, &'static str> {
     }
 }
 
-fn show_on_bad(on_bad: &OnBad) -> String {
+fn show_on_bad(on_bad: OnBad) -> String {
     match on_bad {
         OnBad::Raise => "raise".into(),
         OnBad::Skip => "skip".into(),

@@ -28,7 +28,8 @@ fn arguments_win_over_the_file_and_origins_are_kept() {
     let path = folder.path().join("c.toml");
     std::fs::write(&path, "[loader]\nbatch = 7\nmemory_bytes_max = \"2GiB\"\n").unwrap();
     let config = Config::load(Some(&path), &arguments(&[("loader.batch", "9")])).unwrap();
-    let row = |name| config.rows().find(|(key, ..)| key.name == name).map(|(_, v, o)| (v, o.clone())).unwrap();
+    let row =
+        |name| config.rows().find(|(key, ..)| key.name == name).map(|(_, v, o)| (v, o.clone())).unwrap();
     assert_eq!(row("loader.batch"), ("9".into(), Origin::Argument));
     assert_eq!(row("loader.memory_bytes_max"), ("2GiB".into(), Origin::File(path)));
     assert_eq!(row("loader.seed"), ("0".into(), Origin::Default));

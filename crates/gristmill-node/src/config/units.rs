@@ -31,7 +31,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 
 /// Shows a size in the largest binary unit that divides it, else in bytes.
 pub fn format_bytes(bytes: u64) -> String {
-    let binary = UNITS[..4].iter().rev().find(|(_, scale)| bytes >= *scale && bytes % scale == 0);
+    let binary = UNITS[..4].iter().rev().find(|(_, scale)| bytes >= *scale && bytes.is_multiple_of(*scale));
     binary.map_or_else(|| bytes.to_string(), |(name, scale)| format!("{}{name}", bytes / scale))
 }
 

@@ -372,7 +372,14 @@ impl Work {
             Data::Raw(raw.into_iter().flat_map(|(_, samples)| samples).collect())
         };
         let labels = ids.iter().map(|&id| labels[id as usize]).collect();
-        Ok(Batch { epoch, index, ids, labels, skipped: bad.into_iter().map(|(_, sample)| sample).collect(), data })
+        Ok(Batch {
+            epoch,
+            index,
+            ids,
+            labels,
+            skipped: bad.into_iter().map(|(_, sample)| sample).collect(),
+            data,
+        })
     }
 }
 

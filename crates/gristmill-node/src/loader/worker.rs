@@ -1,8 +1,8 @@
 //! What one thread does: get bytes, run the recipe, write the sample into its place.
 
+use super::OnBad;
 use super::batch::BadSample;
 use super::work::{Claim, Fetched, Filled, Task, Work};
-use super::OnBad;
 use crate::dataset::DataSet;
 use crate::report::add;
 use crate::{Error, Kind, Result};
@@ -36,7 +36,9 @@ pub(super) fn run(kit: &Kit) {
             Task::Arrived(Fetched { mut claim, bytes, cost }) => {
                 let mut bytes = Some(bytes);
                 let outcome = kit.fill(&mut claim, &mut scratch, |_| {
-                    bytes.take().unwrap_or_else(|| Err(Error::corrupt("a fetched sample was asked for twice")))
+                    bytes
+                        .take()
+                        .unwrap_or_else(|| Err(Error::corrupt("a fetched sample was asked for twice")))
                 });
                 kit.work.fill(claim, outcome);
                 kit.work.release(cost);

@@ -178,7 +178,8 @@ fn total(rows: &[Row], as_json: bool) -> Result<()> {
         let middle = values.len() / 2;
         if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
     };
-    let (rate, cpu, wait) = (median(|r| r.samples_per_s), median(|r| r.cpu_ms_per_sample), median(|r| r.wait_ms));
+    let (rate, cpu, wait) =
+        (median(|r| r.samples_per_s), median(|r| r.cpu_ms_per_sample), median(|r| r.wait_ms));
     let samples: u64 = rows.iter().map(|row| row.samples).sum();
     let bytes: u64 = rows.iter().map(|row| row.bytes).sum();
     if as_json {

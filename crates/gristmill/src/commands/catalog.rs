@@ -71,7 +71,11 @@ fn show(source: &str, samples: u32, common: &Common) -> Result<ExitCode> {
         json(&summary(&catalog, None)?)?;
     } else {
         describe(&catalog)?;
-        line(format_args!("built by gristmill {}, {} on disk", catalog.built_by(), size(catalog.file_bytes())))?;
+        line(format_args!(
+            "built by gristmill {}, {} on disk",
+            catalog.built_by(),
+            size(catalog.file_bytes())
+        ))?;
     }
     for id in (0..samples.min(catalog.len())).map(SampleId) {
         let (at, label) = (catalog.locate(id)?, catalog.label(id)?);
@@ -83,7 +87,10 @@ fn show(source: &str, samples: u32, common: &Common) -> Result<ExitCode> {
             }))?;
         } else {
             let bytes = at.range.end - at.range.start;
-            line(format_args!("{id:>10}  {bytes:>10} B  {label:>5} {class:<20} {} @ {}", at.name, at.range.start))?;
+            line(format_args!(
+                "{id:>10}  {bytes:>10} B  {label:>5} {class:<20} {} @ {}",
+                at.name, at.range.start
+            ))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -145,7 +152,9 @@ fn undecodable(catalog: Arc<Catalog>, config: &Config, quiet: bool) -> Result<Ve
 fn existing(source: &str, config: &Config) -> Result<Catalog> {
     let mut never = |_| std::ops::ControlFlow::Break(());
     let path = match open::catalog(source, config.settings(), false, &mut never) {
-        Ok(opened) => return Ok(Arc::try_unwrap(opened.catalog).map_err(|_| Error::config("the catalog is in use"))?),
+        Ok(opened) => {
+            return Ok(Arc::try_unwrap(opened.catalog).map_err(|_| Error::config("the catalog is in use"))?);
+        }
         Err(error) if error.kind() == gristmill_node::Kind::Stopped => {
             open::kept_path(&open::find(source, config.settings())?, config.settings())?
         }
@@ -160,7 +169,9 @@ fn existing(source: &str, config: &Config) -> Result<Catalog> {
 fn encoding(encoding: Encoding) -> String {
     match encoding {
         Encoding::Sniffed => "JPEG or PNG".into(),
-        Encoding::Raw(RawImage { width, height, channels, .. }) => format!("bare pixels, {width} x {height} x {channels}"),
+        Encoding::Raw(RawImage { width, height, channels, .. }) => {
+            format!("bare pixels, {width} x {height} x {channels}")
+        }
     }
 }
 
@@ -203,21 +214,25 @@ fn describe(catalog: &Catalog) -> Result<()> {
 }
 
 fn report(findings: &Findings, damaged: &[BadSample], decoded: bool, as_json: bool) -> Result<()> {
-    let sorts = [("changed", &findings.changed), ("vanished", &findings.vanished), ("appeared", &findings.appeared)];
+    let sorts =
+        [("changed", &findings.changed), ("vanished", &findings.vanished), ("appeared", &findings.appeared)];
     if as_json {
         let mut value = json!({});
         for (sort, found) in sorts {
-            value[sort] = json!({ "count": found.count, "first": found.first });
+            let first: Vec<_> =
+                found.first.iter().map(|f| json!({ "object": f.name, "detail": f.detail })).collect();
+            value[sort] = json!({ "count": found.count, "first": first });
         }
         if decoded {
-            let first: Vec<_> = damaged.iter().map(|bad| json!({ "id": bad.id.0, "reason": bad.reason })).collect();
+            let first: Vec<_> =
+                damaged.iter().map(|bad| json!({ "id": bad.id.0, "reason": bad.reason })).collect();
             value["damaged"] = json!({ "count": damaged.len(), "first": first });
         }
         return json(&value);
     }
     for (sort, found) in sorts {
         for finding in found.first.iter().take(SHOWN_MAX) {
-            line(format_args!("{sort}: {finding}"))?;
+            line(format_args!("{sort}: {} ({})", finding.name, finding.detail))?;
         }
         if found.count > SHOWN_MAX as u64 {
             line(format_args!("{sort}: … {} in all", grouped(found.count)))?;

@@ -15,7 +15,8 @@ pub(super) fn run(command: ConfigCommand) -> Result<ExitCode> {
         }
         ConfigCommand::Check { file, common } => {
             let config = Config::load(Some(&file), &[])?;
-            let set = config.rows().filter(|(.., origin)| origin.to_string() == file.display().to_string()).count();
+            let set =
+                config.rows().filter(|(.., origin)| origin.to_string() == file.display().to_string()).count();
             if common.json {
                 json(&json!({ "file": file, "ok": true, "settings": set }))?;
             } else {
@@ -31,7 +32,9 @@ fn show(config: &Config, as_json: bool) -> Result<()> {
     let mut section = "";
     for (key, value, origin) in config.rows() {
         if as_json {
-            json(&json!({ "key": key.name, "value": value, "origin": origin.to_string(), "meaning": key.meaning }))?;
+            json(
+                &json!({ "key": key.name, "value": value, "origin": origin.to_string(), "meaning": key.meaning }),
+            )?;
             continue;
         }
         let (of, name) = key.name.split_once('.').unwrap_or(("", key.name));
@@ -51,7 +54,9 @@ fn show(config: &Config, as_json: bool) -> Result<()> {
 
 fn reference() -> Result<()> {
     line("# Settings\n")?;
-    line("Printed by `gristmill config reference`. A setting may stand in a TOML file (`[section]`, then `name = value`),")?;
+    line(
+        "Printed by `gristmill config reference`. A setting may stand in a TOML file (`[section]`, then `name = value`),",
+    )?;
     line("in the environment, or behind `--set`. Later ones win: file, environment, argument.\n")?;
     line("| setting | default | environment | meaning |")?;
     line("|---|---|---|---|")?;

@@ -73,7 +73,15 @@ fn a_file_that_may_not_be_read() {
     let binary = place.path("gristmill");
     fs::copy(env!("CARGO_BIN_EXE_gristmill"), &binary).unwrap();
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", text(&binary), "bench", "load", "c.catalog"]);
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        text(&binary),
+        "bench",
+        "load",
+        "c.catalog",
+    ]);
     match command.args(LOAD).current_dir(place.path("")).output() {
         Ok(output) => Ran::of(&output).bad(1, &["00009.jpg", "permission denied"]),
         Err(e) => println!("NOT TESTED as another user: setpriv cannot be run: {e}"),
@@ -96,7 +104,8 @@ fn containers_that_are_cut_or_lie() {
 
     fs::write(place.path("data_batch_1.bin"), vec![0; 3_073 * 2 + 5]).unwrap();
     place.run(&["catalog", "build", "data_batch_1.bin"]).bad(1, &["data_batch_1.bin"]);
-    let left: Vec<_> = fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().contains("catalog")), "{left:?}");
 }
 
@@ -170,7 +179,8 @@ fn wrong_words() {
     with(&["--recipe", "mnist"]).bad(2, &["size"]);
     with(&["--from-batch", "99"]).bad(2, &["99"]);
     with(&["--batches-out", "no/such/folder/x"]).bad(1, &["no/such/folder/x"]);
-    with(&["--set", "loader.memory_bytes_max=1kB", "--recipe", "imagenet-train"]).bad(2, &["memory_bytes_max"]);
+    with(&["--set", "loader.memory_bytes_max=1kB", "--recipe", "imagenet-train"])
+        .bad(2, &["memory_bytes_max"]);
     assert_eq!(place.run(&["bench", "laod"]).code, Some(2));
     place.run(&["bench", "load", "ftp://x/y"]).bad(2, &["ftp"]);
     fs::write(place.path("gristmill.toml"), "[loader]\nbatch = maybe\n").unwrap();

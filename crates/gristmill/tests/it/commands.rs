@@ -14,7 +14,13 @@ fn a_folder_is_catalogued_shown_and_checked() {
     let shown = place.run(&["catalog", "show", "c.catalog", "--samples", "2", "--json"]).good().json();
     assert_eq!((shown.len(), &shown[0]["samples"], &shown[0]["classes"]), (3, &20.into(), &10.into()));
     assert_eq!(shown[1]["object"], "acanthus-mollis/00000.jpg");
-    assert!(place.run(&["catalog", "check", "c.catalog", "--decode"]).good().out.contains("all as the catalog says"));
+    assert!(
+        place
+            .run(&["catalog", "check", "c.catalog", "--decode"])
+            .good()
+            .out
+            .contains("all as the catalog says")
+    );
 
     fs::remove_file(photos.join("rocket/00009.jpg")).unwrap();
     fs::write(photos.join("rocket/new.jpg"), "x").unwrap();
@@ -47,7 +53,8 @@ fn check_decode_finds_what_cannot_be_decoded() {
 fn bench_load_prints_the_fields_it_promises() {
     let place = Place::new();
     let photos = place.photos(40);
-    let args = ["bench", "load", text(&photos), "--recipe", "imagenet-train", "--batch", "8", "--threads", "2"];
+    let args =
+        ["bench", "load", text(&photos), "--recipe", "imagenet-train", "--batch", "8", "--threads", "2"];
     let rows = place.run(&[&args[..], &["--json", "--epochs", "2"]].concat()).good().json();
     assert_eq!(rows.len(), 3);
     for row in &rows[..2] {
@@ -56,7 +63,8 @@ fn bench_load_prints_the_fields_it_promises() {
             assert!(row[field].as_f64().unwrap() > 0.0, "{field}: {row}");
         }
         let part = |name: &str| row[name].as_f64().unwrap();
-        let parts = part("wait_fetch_ms") + part("wait_decode_ms") + part("wait_ops_ms") + part("wait_hand_over_ms");
+        let parts =
+            part("wait_fetch_ms") + part("wait_decode_ms") + part("wait_ops_ms") + part("wait_hand_over_ms");
         assert!((parts - part("wait_ms")).abs() < 1e-6 && part("wait_ms") <= part("wall_ms") * 1.01, "{row}");
     }
     assert_eq!(rows[2]["total"], true);
@@ -73,9 +81,14 @@ fn the_same_data_through_every_kind_of_source() {
         .run(&["bench", "load", text(&idx), "--recipe", "mnist", "--batch", "256", "--epochs", "1", "--json"])
         .good()
         .json();
-    assert_eq!((&rows[0]["samples"], &rows[0]["batches"], &rows[0]["bytes"]), (&1000.into(), &4.into(), &784_000.into()));
+    assert_eq!(
+        (&rows[0]["samples"], &rows[0]["batches"], &rows[0]["bytes"]),
+        (&1000.into(), &4.into(), &784_000.into())
+    );
     let tar = folder.join("cc0-photos.tar");
-    let rows = place.run(&["bench", "load", text(&tar), "--recipe", "imagenet-eval", "--epochs", "1", "--json"]).good();
+    let rows = place
+        .run(&["bench", "load", text(&tar), "--recipe", "imagenet-eval", "--epochs", "1", "--json"])
+        .good();
     assert_eq!(rows.json()[0]["samples"], 10);
 }
 
@@ -85,7 +98,11 @@ fn config_shows_every_setting_and_where_it_comes_from() {
     fs::write(place.path("gristmill.toml"), "[loader]\nbatch = 128\n").unwrap();
     let ran = place.run(&["config", "show", "--set", "loader.seed=5"]).good();
     assert!(ran.out.contains("batch = 128") && ran.out.contains("gristmill.toml"), "{}", ran.out);
-    assert!(ran.out.lines().any(|line| line.starts_with("seed = 5") && line.contains("argument")), "{}", ran.out);
+    assert!(
+        ran.out.lines().any(|line| line.starts_with("seed = 5") && line.contains("argument")),
+        "{}",
+        ran.out
+    );
     let mut command = place.command(&["config", "show", "--json"]);
     let output = command.env("GRISTMILL_LOADER_THREADS", "3").output().unwrap();
     let line = String::from_utf8(output.stdout).unwrap();

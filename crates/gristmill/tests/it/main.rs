@@ -38,7 +38,10 @@ impl Place {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
-        command.args(args).current_dir(self.folder.path()).env("GRISTMILL_CATALOG_FOLDER", self.path("catalogs"));
+        command
+            .args(args)
+            .current_dir(self.folder.path())
+            .env("GRISTMILL_CATALOG_FOLDER", self.path("catalogs"));
         command
     }
 

@@ -16,7 +16,18 @@ fn trace(path: &std::path::Path) -> Vec<serde_json::Value> {
 fn killed_and_resumed_runs_equal_an_uninterrupted_one() {
     let place = Place::new();
     let photos = place.photos(120);
-    let base = ["bench", "load", text(&photos), "--recipe", "imagenet-train", "--batch", "3", "--epochs", "1", "--json"];
+    let base = [
+        "bench",
+        "load",
+        text(&photos),
+        "--recipe",
+        "imagenet-train",
+        "--batch",
+        "3",
+        "--epochs",
+        "1",
+        "--json",
+    ];
     place.run(&[&base[..], &["--batches-out", "whole.jsonl"]].concat()).good();
     let whole = trace(&place.path("whole.jsonl"));
     assert_eq!(whole.len(), 40);
