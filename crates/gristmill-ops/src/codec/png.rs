@@ -1,6 +1,6 @@
 //! PNG: any bit depth and colour type, as Pillow's `convert("RGB")` sees it.
 //!
-//! Transparency is dropped, not blended; 16-bit colour keeps its high byte; of an animation only the first frame
+//! Transparency is dropped, not blended; 16-bit colour keeps its high byte, 16-bit grey is cut off at 255; of an animation only the first frame
 //! is read. Text and colour profiles are skipped unread, and the size in the header is checked before anything is
 //! allocated.
 
@@ -81,6 +81,10 @@ fn unpack(packed: &[u8], out: &mut [u8], width: usize, colour: ColorType, depth:
                     palette.get(at..at + 3).map_or([0; 3], |entry| [entry[0], entry[1], entry[2]])
                 }),
             ),
+            ColorType::Grayscale if bits == 16 => {
+                // Pillow holds these as numbers and cuts them off at 255 on the way to RGB.
+                each(out, row.chunks_exact(2).map(|pair| [if pair[0] > 0 { 255 } else { pair[1] }; 3]));
+            }
             ColorType::Grayscale | ColorType::GrayscaleAlpha => {
                 let step = colour.samples() * bits / 8;
                 each(out, row.chunks_exact(step).map(|pixel| [pixel[0]; 3]));

@@ -46,7 +46,7 @@ struct Walk {
     size: Option<[u32; 2]>,
     channels: u32,
     tensor: Option<(Dtype, Layout)>,
-    normalise: Option<Vec<(f32, f32)>>,
+    normalise: Option<Vec<(f64, f64)>>,
 }
 
 /// Checks the recipe and turns it into steps and the last pass.
@@ -196,7 +196,7 @@ impl Walk {
         if let Some(bad) = mean.iter().find(|mean| !mean.is_finite()) {
             return Err(format!("mean {bad} is not a number"));
         }
-        self.normalise = Some(mean.iter().zip(std).map(|(mean, std)| (*mean as f32, *std as f32)).collect());
+        self.normalise = Some(mean.iter().copied().zip(std.iter().copied()).collect());
         Ok(())
     }
 }

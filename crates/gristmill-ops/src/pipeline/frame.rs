@@ -2,6 +2,9 @@
 //!
 //! Cropping moves the view and flipping turns it around; neither touches a pixel. Ops that compute new pixels
 //! (resize, grey, RGB, padding) write them to the other buffer of the scratch, and the view then covers those.
+//!
+//! Resizing goes along the rows first and along the columns after it, as Pillow does. The library alone would choose
+//! the other order, which rounds differently, by 2 of 255 in rare places.
 
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
@@ -27,6 +30,8 @@ pub(super) struct Frame {
     place: Place,
     /// Pixels per row of the memory.
     pub(super) stride: usize,
+    /// Rows of the memory that belong to this sample.
+    rows: u32,
     /// Where the view starts in the memory. Negative only between a partial decode and the crop it was made for.
     x: i64,
     y: i64,
@@ -51,6 +56,7 @@ impl Frame {
         Frame {
             place: Place::Input,
             stride: raw.width as usize,
+            rows: raw.height,
             x: 0,
             y: 0,
             width: raw.width,
@@ -76,6 +82,7 @@ impl Frame {
         Frame {
             place: Place::Front,
             stride: region.width as usize,
+            rows: region.height,
             x: -i64::from(region.x),
             y: -i64::from(region.y),
             width,
@@ -147,7 +154,7 @@ impl Frame {
         let x = if self.flipped { i64::from(self.width) - right } else { x };
         let channels = self.channels as usize;
         let bytes = width as usize * height as usize * channels;
-        limits.check_scratch(self.occupied(scratch, input) + bytes as u64)?;
+        limits.check_scratch(self.occupied() + bytes as u64)?;
         let (place, from, to, _) = scratch.other(self.place, input, bytes);
         to.fill(0);
         let first = x.max(0);
@@ -181,8 +188,9 @@ impl Frame {
         let channels = self.channels as usize;
         let [height, width] = size;
         let bytes = u64::from(width) * u64::from(height) * channels as u64;
-        let between = u64::from(window.width) * u64::from(height) * channels as u64;
-        limits.check_scratch(self.occupied(scratch, input) + bytes + between)?;
+        let between = u64::from(width) * u64::from(window.height) * channels as u64;
+        limits.check_scratch(self.occupied() + bytes + between)?;
+        let mut narrow = std::mem::take(&mut scratch.narrow);
         let (place, from, to, resizer) = scratch.other(self.place, input, bytes as usize);
         let window_in_memory = Rect {
             x: (self.x + i64::from(window.x)) as u32,
@@ -190,11 +198,14 @@ impl Frame {
             ..window
         };
         let span = Span { x: span.x - f64::from(window.x), y: span.y - f64::from(window.y), ..span };
-        if channels == 1 {
-            resample::<U8>(resizer, from, self.stride, window_in_memory, span, to, size)?;
+        let source = Source { pixels: from, stride: self.stride, window: window_in_memory };
+        let outcome = if channels == 1 {
+            resample::<U8>(resizer, source, span, &mut narrow, to, size)
         } else {
-            resample::<U8x3>(resizer, from, self.stride, window_in_memory, span, to, size)?;
-        }
+            resample::<U8x3>(resizer, source, span, &mut narrow, to, size)
+        };
+        scratch.narrow = narrow;
+        outcome.map_err(|error| OpError::WrongOutput { reason: format!("resizing failed: {error}") })?;
         self.cover(place, size, self.channels);
         Ok(())
     }
@@ -238,17 +249,16 @@ impl Frame {
         recolour: impl Fn(&[u8], &mut [u8]),
     ) -> Result<(), OpError> {
         // The view may be of a picture that was decoded in part: then only that part has pixels to recolour.
-        let rows = self.pixels(scratch, input).len() / (self.stride * self.channels as usize);
         let (from_x, from_y) = ((-self.x).max(0), (-self.y).max(0));
         let whole = Frame {
             x: self.x.max(0),
             y: self.y.max(0),
             width: (i64::from(self.width) - from_x).min(self.stride as i64 - self.x.max(0)) as u32,
-            height: (i64::from(self.height) - from_y).min(rows as i64 - self.y.max(0)) as u32,
+            height: (i64::from(self.height) - from_y).min(i64::from(self.rows) - self.y.max(0)) as u32,
             ..self.clone()
         };
         let bytes = whole.width as usize * whole.height as usize * channels as usize;
-        limits.check_scratch(self.occupied(scratch, input) + bytes as u64)?;
+        limits.check_scratch(self.occupied() + bytes as u64)?;
         let (place, from, to, _) = scratch.other(self.place, input, bytes);
         let row_bytes = whole.width as usize * channels as usize;
         for (row, to) in to.chunks_exact_mut(row_bytes).enumerate() {
@@ -261,39 +271,60 @@ impl Frame {
     }
 
     /// Bytes that the pixels of the view occupy in the scratch.
-    fn occupied(&self, scratch: &Scratch, input: &[u8]) -> u64 {
-        if self.place == Place::Input { 0 } else { self.pixels(scratch, input).len() as u64 }
+    fn occupied(&self) -> u64 {
+        if self.place == Place::Input {
+            return 0;
+        }
+        self.stride as u64 * u64::from(self.rows) * u64::from(self.channels)
     }
 
     /// The view now covers all of new pixels; a pending flip stays pending.
     fn cover(&mut self, place: Place, [height, width]: [u32; 2], channels: u32) {
         let flipped = self.flipped;
-        *self = Frame { place, stride: width as usize, x: 0, y: 0, width, height, channels, flipped };
+        *self = Frame {
+            place,
+            stride: width as usize,
+            rows: height,
+            x: 0,
+            y: 0,
+            width,
+            height,
+            channels,
+            flipped,
+        };
     }
 }
 
-fn resample<P: PixelTrait + InnerPixel>(
-    resizer: &mut Resizer,
-    from: &[u8],
+/// A part of a picture, for the resizer.
+struct Source<'a> {
+    pixels: &'a [u8],
     stride: usize,
     window: Rect,
+}
+
+/// Rows first, then columns; either is skipped when it has nothing to do.
+fn resample<P: PixelTrait + InnerPixel>(
+    resizer: &mut Resizer,
+    source: Source<'_>,
     span: Span,
+    narrow: &mut Vec<u8>,
     to: &mut [u8],
     [height, width]: [u32; 2],
-) -> Result<(), OpError> {
-    let wrong = |error: String| OpError::WrongOutput { reason: format!("resizing failed: {error}") };
-    let rows = from.len() / (stride * P::size());
-    let source = TypedImageRef::<P>::from_buffer(stride as u32, rows as u32, from)
-        .map_err(|error| wrong(error.to_string()))?;
-    let source = TypedCroppedImage::from_ref(&source, window.x, window.y, window.width, window.height)
-        .map_err(|error| wrong(error.to_string()))?;
-    let mut target =
-        TypedImage::<P>::from_buffer(width, height, to).map_err(|error| wrong(error.to_string()))?;
-    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(
-        span.x,
-        span.y,
-        span.width,
-        span.height,
-    );
-    resizer.resize_typed(&source, &mut target, &options).map_err(|error| wrong(error.to_string()))
+) -> Result<(), Box<dyn std::error::Error>> {
+    let Source { pixels, stride, window } = source;
+    let rows = pixels.len() / (stride * P::size());
+    let picture = TypedImageRef::<P>::from_buffer(stride as u32, rows as u32, pixels)?;
+    let part = TypedCroppedImage::from_ref(&picture, window.x, window.y, window.width, window.height)?;
+    let bytes = width as usize * window.height as usize * P::size();
+    if narrow.len() < bytes {
+        narrow.resize(bytes, 0);
+    }
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+    let along_rows = options.crop(span.x, 0.0, span.width, f64::from(window.height));
+    let mut between = TypedImage::<P>::from_buffer(width, window.height, &mut narrow[..bytes])?;
+    resizer.resize_typed(&part, &mut between, &along_rows)?;
+    let along_columns = options.crop(0.0, span.y, f64::from(width), span.height);
+    let mut target = TypedImage::<P>::from_buffer(width, height, to)?;
+    resizer.resize_typed(&between, &mut target, &along_columns)?;
+    Ok(())
 }

@@ -11,6 +11,9 @@ use crate::codec::JpegDecoder;
 /// How large a buffer may stay after a sample.
 const KEEP_BYTES: usize = 8 << 20;
 
+/// Of so many raw samples one is timed.
+const TIMED_RAW: u64 = 32;
+
 /// Reusable buffers and decoders; one per thread.
 #[derive(Default)]
 pub struct Scratch {
@@ -18,6 +21,9 @@ pub struct Scratch {
     pub(super) resizer: Resizer,
     pub(super) front: Vec<u8>,
     pub(super) back: Vec<u8>,
+    /// Between the two directions of a resize.
+    pub(super) narrow: Vec<u8>,
+    raw_samples: u64,
 }
 
 impl Scratch {
@@ -30,12 +36,19 @@ impl Scratch {
     pub fn held_bytes(&self) -> usize {
         self.front.capacity()
             + self.back.capacity()
+            + self.narrow.capacity()
             + self.resizer.size_of_internal_buffers()
             + self.jpeg.held_bytes()
     }
 
+    /// For how many raw samples the time of the next one stands; 0: it is not to be timed.
+    pub(super) fn timed_raw(&mut self) -> u64 {
+        self.raw_samples += 1;
+        if self.raw_samples % TIMED_RAW == 1 { TIMED_RAW } else { 0 }
+    }
+
     pub(super) fn shrink(&mut self) {
-        for buffer in [&mut self.front, &mut self.back] {
+        for buffer in [&mut self.front, &mut self.back, &mut self.narrow] {
             if buffer.capacity() > KEEP_BYTES {
                 *buffer = Vec::new();
             }
