@@ -1,7 +1,7 @@
 //! A real S3 server on a real socket, with keys.
 
 use super::block_on;
-use super::conformance::{check, objects, write_objects};
+use super::conformance::{Excused, check, write_objects};
 use gristmill_node::Kind;
 use gristmill_node::store::{RetryOptions, Store, StoreOptions, open};
 use hyper_util::rt::TokioIo;
@@ -58,7 +58,7 @@ fn s3_conforms() {
         for url in ["s3://bucket", "s3://deep/data set/50%/"] {
             let store = open(url, &options(address, SECRET)).unwrap();
             assert!(!store.immediate());
-            check(store.as_ref(), true).await;
+            check(store.as_ref(), Excused::S3OnFiles).await;
             assert_eq!(store.retries(), 0, "nothing had to be read twice");
         }
     });
@@ -146,5 +146,4 @@ fn the_other_clouds_open_without_asking_anyone() {
         let store: Arc<dyn Store> = open(url, &options).unwrap_or_else(|e| panic!("{url}: {e}"));
         assert_eq!(store.url(), url);
     }
-    assert!(!objects().is_empty());
 }
