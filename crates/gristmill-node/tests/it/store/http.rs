@@ -45,6 +45,7 @@ async fn serve(root: &Path, manner: Manner) -> SocketAddr {
     let served = Arc::new(AtomicUsize::new(0));
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
+            socket.set_nodelay(true).unwrap();
             let (root, served) = (root.clone(), served.clone());
             let service = hyper::service::service_fn(move |request| {
                 let response = answer(&root, manner, served.fetch_add(1, Relaxed), &request);

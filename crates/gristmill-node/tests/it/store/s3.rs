@@ -24,6 +24,7 @@ async fn serve(root: &Path) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
+            socket.set_nodelay(true).unwrap();
             let serving = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service.clone());
             tokio::spawn(serving);
@@ -69,7 +70,7 @@ fn long_listings_have_pages() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = dir.path().join("bucket");
     std::fs::create_dir(&bucket).unwrap();
-    (0..2_500).for_each(|n| std::fs::write(bucket.join(format!("{n:04}")), b"x").unwrap());
+    (0..1_100).for_each(|n| std::fs::write(bucket.join(format!("{n:04}")), b"x").unwrap());
     block_on(async {
         let store = open("s3://bucket", &options(serve(dir.path()).await, SECRET)).unwrap();
         let mut names = Vec::new();
@@ -78,7 +79,7 @@ fn long_listings_have_pages() {
             Ok(())
         };
         store.list("", &mut visit).await.unwrap();
-        assert_eq!(names, (0..2_500).map(|n| format!("{n:04}")).collect::<Vec<_>>());
+        assert_eq!(names, (0..1_100).map(|n| format!("{n:04}")).collect::<Vec<_>>());
     });
 }
 
