@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn an_unreadable_file_says_why() {
         let (dir, store) = store();
-        fs::set_permissions(dir.path().join("sub/x"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(dir.path().join("sub/x"), fs::Permissions::from_mode(0o0)).unwrap();
         if File::open(dir.path().join("sub/x")).is_ok() {
             return; // The superuser may read everything, so there is nothing to see.
         }

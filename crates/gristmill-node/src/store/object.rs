@@ -7,6 +7,9 @@
 //! Memory is bounded by what was asked for: a body is gathered as it comes, never allocated because a header
 //! promised it, and cut off when it is too long. Messages carry no text of a server beyond its error code.
 
+mod fault;
+
+use self::fault::{http_error, last_cause, status};
 use super::open::Bucket;
 use super::{ObjectInfo, Store, check_folder, check_name, in_folder, read_outside};
 use crate::{Error, Kind, Result};
@@ -16,7 +19,6 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::client::HttpError;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
@@ -28,9 +30,6 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_64;
-
-/// Any error on the way down to the root of a fault.
-type Cause = dyn std::error::Error + 'static;
 
 /// Objects in a bucket below a prefix, or files of a web server below an address.
 pub struct ObjectStore {
@@ -75,8 +74,9 @@ impl ObjectStore {
     async fn read_now(&self, object: &str, range: Range<u64>) -> Result<Bytes> {
         check_name(self, object)?;
         let path = self.path(object)?;
-        // An empty or backward range cannot be said in HTTP, but the object must still be there and reach so far.
-        if range.start >= range.end {
+        // An empty or backward range cannot be said in HTTP, and servers differ on numbers beyond what any object
+        // reaches. The object must be there all the same.
+        if range.start >= range.end || range.end > i64::MAX as u64 {
             let size = self.stat_now(object).await?.bytes;
             let inside = range.start == range.end && range.end <= size;
             return if inside { Ok(Bytes::new()) } else { Err(read_outside(self, object, &range, size)) };
@@ -193,64 +193,9 @@ impl ObjectStore {
             .hint("give a list file or the URL of a tar file, or use the object store's own URL (s3://, gs://, az://)")
     }
 
-    /// What a fault means to us: which kind, in which words, and what to do.
     fn error(&self, what: &str, object: &str, fault: &Fault) -> Error {
         let slash = if object.is_empty() { "" } else { "/" };
-        let place = format!("{}{slash}{object}", self.url());
-        let say = |kind, why: &str| Error::new(kind, format!("cannot {what} {place}: {why}"));
-        match (fault, status(fault)) {
-            (Fault::NotFound { .. }, _) | (_, Some(404 | 410)) => {
-                say(Kind::NotFound, "no such object or bucket")
-            }
-            (Fault::PermissionDenied { .. } | Fault::Unauthenticated { .. }, _) => {
-                say(Kind::Config, &format!("the store refused{}", code(fault))).hint(self.keys())
-            }
-            (_, Some(status)) => {
-                let why = format!("the store answered {status}{}", code(fault));
-                let passing = matches!(status, 408 | 425 | 429 | 500..);
-                let kind = if passing { Kind::Unavailable } else { Kind::Config };
-                let error = say(kind, &why);
-                if passing { error } else { error.hint(self.keys()) }
-            }
-            (_, None) => match http_error(fault) {
-                Some(cause) => say(Kind::Unavailable, &last_cause(cause)).hint(self.reach()),
-                None => say(Kind::Io, &last_cause(fault)).hint(self.keys()),
-            },
-        }
-    }
-
-    /// Where keys come from.
-    fn keys(&self) -> &'static str {
-        match self.place.scheme.as_bytes()[0] {
-            b's' => {
-                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION; \
-                 AWS_SKIP_SIGNATURE=true reads public buckets"
-            }
-            b'g' => {
-                "check GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT; \
-                 GOOGLE_SKIP_SIGNATURE=true reads public buckets"
-            }
-            b'a' => {
-                "check AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN; \
-                 AZURE_SKIP_SIGNATURE=true reads public containers"
-            }
-            _ => "check the address; only servers that need no password can be read",
-        }
-    }
-
-    /// What decides where requests go.
-    fn reach(&self) -> &'static str {
-        match self.place.scheme.as_bytes()[0] {
-            b's' => {
-                "check the network, AWS_ENDPOINT_URL and AWS_REGION; without AWS_ACCESS_KEY_ID keys are asked \
-                 from the machine's cloud"
-            }
-            b'g' => {
-                "check the network; without GOOGLE_APPLICATION_CREDENTIALS keys are asked from the machine's cloud"
-            }
-            b'a' => "check the network, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT",
-            _ => "check the address and the network",
-        }
+        fault::explain(what, &format!("{}{slash}{object}", self.url()), &self.place.scheme, fault)
     }
 }
 
@@ -326,40 +271,6 @@ fn info(path: String, meta: &ObjectMeta) -> ObjectInfo {
     ObjectInfo { path, bytes: meta.size, version }
 }
 
-/// A fault and what is below it, outermost first.
-fn causes(fault: &Cause) -> impl Iterator<Item = &Cause> {
-    std::iter::successors(Some(fault), |error| error.source())
-}
-
-/// The status that the server answered with, if it did. The crate keeps the type private but not its words.
-fn status(fault: &Fault) -> Option<u16> {
-    causes(fault).find_map(|cause| {
-        let text = cause.to_string();
-        text.strip_prefix("Server returned non-2xx status code: ")?.get(..3)?.parse().ok()
-    })
-}
-
-/// The store's own error code in brackets, from the XML that S3, GCS and Azure all send.
-fn code(fault: &Fault) -> String {
-    let find = |cause: &Cause| {
-        let text = cause.to_string();
-        let code = text.split_once("<Code>")?.1.split_once("</Code>")?.0;
-        let plain = code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphanumeric());
-        plain.then(|| format!(" ({code})"))
-    };
-    causes(fault).find_map(find).unwrap_or_default()
-}
-
-/// The failure of the transport below, if that is what it was.
-fn http_error(fault: &Fault) -> Option<&HttpError> {
-    causes(fault).find_map(|cause| cause.downcast_ref())
-}
-
-/// The innermost cause, which is the one without addresses and bodies around it.
-fn last_cause(error: &Cause) -> String {
-    causes(error).last().map(ToString::to_string).unwrap_or_default()
-}
-
 impl Store for ObjectStore {
     fn url(&self) -> String {
         self.place.url()
@@ -391,5 +302,58 @@ impl Store for ObjectStore {
 
     fn faults(&self) -> u64 {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::executor::block_on;
+    use object_store::memory::InMemory;
+
+    fn store(names: &[(&str, &'static str)]) -> ObjectStore {
+        let client = InMemory::new();
+        for (name, content) in names {
+            block_on(client.put(&Path::parse(name).unwrap(), (*content).into())).unwrap();
+        }
+        let place = Bucket { scheme: "s3".into(), host: "bucket".into(), prefix: "p".into() };
+        ObjectStore { client: Box::new(client), place }
+    }
+
+    #[test]
+    fn marks_of_folders_are_no_objects() {
+        let store = store(&[
+            ("p", ""),
+            ("p/a", ""),
+            ("p/a/x", "1"),
+            ("p/b", ""),
+            ("p/bb/x", "2"),
+            ("p/z", ""),
+            ("q/x", "3"),
+        ]);
+        let mut names = Vec::new();
+        let mut visit = |info: ObjectInfo| {
+            names.push(info.path);
+            Ok(())
+        };
+        block_on(store.list("", &mut visit)).unwrap();
+        assert_eq!(names, ["a/x", "b", "bb/x", "z"]);
+    }
+
+    #[test]
+    fn a_tag_is_the_same_with_and_without_quotes() {
+        let meta = |tag: Option<&str>| ObjectMeta {
+            location: Path::ROOT,
+            last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+            size: 1,
+            e_tag: tag.map(Into::into),
+            version: None,
+        };
+        let version = |tag| info("x".into(), &meta(tag)).version;
+        assert_eq!(version(Some("\"0x8D\"")), version(Some("0x8D")));
+        assert_eq!(version(Some("W/\"0x8D\"")), version(Some("0x8D")));
+        assert_ne!(version(Some("0x8E")), version(Some("0x8D")));
+        assert_eq!(version(None), 0);
+        assert_eq!(version(Some("")), 0);
     }
 }

@@ -141,9 +141,8 @@ fn bucket(scheme: String, url: &str, rest: &str) -> Result<Bucket> {
         return wrong("names no bucket");
     }
     if host.contains(':') || (host.contains('@') && !azure) {
-        return wrong("has more than a bucket's name before the path").map_err(|error| {
-            error.hint("give keys and endpoints in the environment, not in the URL; see the store's guide")
-        });
+        return wrong("has more than a bucket's name before the path")
+            .map_err(|error| error.hint("give keys and endpoints in the environment, not in the URL"));
     }
     let prefix = prefix.trim_end_matches('/').to_string();
     if !prefix.is_empty() && prefix.split('/').any(|part| matches!(part, "" | "." | "..")) {

@@ -146,6 +146,7 @@ impl Retrying {
         loop {
             let before = shown;
             let seen = AtomicU64::new(0);
+            let mut stopped = false;
             let (mut passed, mut again) = (0_u64, 0_u64);
             let mut pass = |info: ObjectInfo| {
                 seen.fetch_add(1, Relaxed);
@@ -160,7 +161,7 @@ impl Retrying {
                 }
                 shown += 1;
                 chain = rng::key(&[chain, name]);
-                visit(info)
+                visit(info).inspect_err(|_| stopped = true)
             };
             let result = self.patiently(self.inner.list(prefix, &mut pass), &seen).await;
             let result = match result {
@@ -171,7 +172,7 @@ impl Retrying {
                 trial = self.trial("list", prefix);
             }
             match result {
-                Err(error) if error.is_retryable() => trial.failed(error).await?,
+                Err(error) if error.is_retryable() && !stopped => trial.failed(error).await?,
                 result => return result,
             }
         }

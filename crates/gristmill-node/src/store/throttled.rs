@@ -280,8 +280,9 @@ mod tests {
                 );
                 (0..300).for_each(|read| drop(block_on(modelled.read("x", 0..size(read))).unwrap()));
 
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true);
-                let real = { runtime }.build().unwrap().block_on(async {
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+                let real = runtime.unwrap().block_on(async {
                     let store = throttled(90_000, options);
                     let start = Instant::now();
                     let reads = futures::stream::iter(0..300).map(|read| store.read("x", 0..size(read)));

@@ -5,7 +5,7 @@ mod faults;
 mod http;
 mod s3;
 
-use conformance::{check, objects, write_objects};
+use conformance::{Excused, check, objects, write_objects};
 use gristmill_node::store::{
     Clock, FaultOptions, Faulty, LocalStore, MemoryStore, RetryOptions, Retrying, Store, ThrottleOptions,
     Throttled, VirtualClock,
@@ -24,7 +24,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn memory_conforms() {
     // Without any runtime: that is what `immediate` promises.
-    futures::executor::block_on(check(memory().as_ref(), true));
+    futures::executor::block_on(check(memory().as_ref(), Excused::Nothing));
 }
 
 #[test]
@@ -32,10 +32,10 @@ fn local_conforms() {
     let dir = tempfile::tempdir().unwrap();
     write_objects(dir.path());
     let local = LocalStore::new(dir.path()).unwrap();
-    futures::executor::block_on(check(&local, true));
+    futures::executor::block_on(check(&local, Excused::Nothing));
     let retrying = Retrying::new(Arc::new(local), RetryOptions::default()).unwrap();
     assert!(retrying.immediate());
-    futures::executor::block_on(check(&retrying, true));
+    futures::executor::block_on(check(&retrying, Excused::Nothing));
     assert_eq!(retrying.retries(), 0);
 }
 
@@ -48,28 +48,28 @@ fn throttled_conforms() {
         clock: Clock::Real,
     };
     let real = Throttled::new(memory(), options.clone()).unwrap();
-    block_on(check(&real, true));
+    block_on(check(&real, Excused::Nothing));
     let clock = VirtualClock::new(8);
     let options = ThrottleOptions { clock: Clock::Virtual(clock.clone()), ..options };
     let modelled = Throttled::new(memory(), options).unwrap();
-    futures::executor::block_on(check(&modelled, true));
+    futures::executor::block_on(check(&modelled, Excused::Nothing));
     assert!(clock.elapsed().as_millis() > 10, "{:?}", clock.elapsed());
 }
 
 #[test]
 fn faulty_and_retrying_conform() {
-    let faults = FaultOptions {
+    let options = FaultOptions {
         seed: 5,
         error_rate: 0.1,
         stall_rate: 0.1,
         short_rate: 0.1,
         ..FaultOptions::default()
     };
-    let faulty = Arc::new(Faulty::new(memory(), faults).unwrap());
+    let faulty = Arc::new(Faulty::new(memory(), options).unwrap());
     let retry = RetryOptions { attempts_max: 20, backoff_ms: 1, ..RetryOptions::default() };
     let retrying = Retrying::new(faulty.clone(), retry).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(check(&retrying, true));
+    runtime.unwrap().block_on(check(&retrying, Excused::Nothing));
     let counts = faulty.counts();
     assert!(counts.errors > 10 && counts.stalls > 10 && counts.shorts > 10, "{counts:?}");
     assert_eq!(retrying.retries(), retrying.faults(), "each fault costs one more attempt");

@@ -1,10 +1,15 @@
 //! Stores that fail, in time that is paused: a stall of a minute costs nothing.
 
+use bytes::Bytes;
 use futures::StreamExt;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
 use gristmill_core::rng::mix;
 use gristmill_node::store::{FaultOptions, Faulty, MemoryStore, ObjectInfo, RetryOptions, Retrying, Store};
 use gristmill_node::{Error, Kind, Result};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -146,4 +151,102 @@ async fn a_broken_listing_goes_on_where_it_broke() {
         stalls += store.counts().stalls;
     }
     assert!(retries > 20 && stalls > 5, "{retries} {stalls}");
+}
+
+/// A store on the calling thread whose first answers are wrong in some way.
+#[derive(Debug)]
+struct Flaky {
+    inner: MemoryStore,
+    bad_left: AtomicU64,
+}
+
+impl Flaky {
+    fn retrying(bad: u64) -> Retrying {
+        let inner = MemoryStore::new([("a", "0123456789"), ("b", "1"), ("c", "2")]);
+        let options = RetryOptions { backoff_ms: 1, ..RetryOptions::default() };
+        Retrying::new(Arc::new(Flaky { inner, bad_left: AtomicU64::new(bad) }), options).unwrap()
+    }
+
+    fn is_bad(&self) -> bool {
+        self.bad_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl Store for Flaky {
+    fn url(&self) -> String {
+        "flaky:".to_string()
+    }
+
+    fn read<'a>(&'a self, object: &'a str, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+        // Too long is as wrong as too short.
+        let range = if self.is_bad() { range.start..range.end + 1 } else { range };
+        self.inner.read(object, range)
+    }
+
+    fn stat<'a>(&'a self, object: &'a str) -> BoxFuture<'a, Result<ObjectInfo>> {
+        self.inner.stat(object)
+    }
+
+    /// A bad listing ends with an error after the objects b and c.
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        visit: &'a mut (dyn FnMut(ObjectInfo) -> Result<()> + Send),
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if !self.is_bad() {
+                return self.inner.list(prefix, visit).await;
+            }
+            for name in ["b", "c"] {
+                visit(self.inner.stat(name).await?)?;
+            }
+            Err(Error::new(Kind::Unavailable, "the line went dead"))
+        })
+    }
+
+    fn immediate(&self) -> bool {
+        true
+    }
+
+    fn retries(&self) -> u64 {
+        0
+    }
+
+    fn faults(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn stores_on_the_calling_thread_are_tried_again_without_a_runtime() {
+    let store = Flaky::retrying(3);
+    assert_eq!(block_on(store.read("a", 2..5)).unwrap(), "234");
+    assert_eq!((store.retries(), store.counts().shorts), (3, 3));
+    let error = block_on(Flaky::retrying(1_000).read("a", 2..5)).unwrap_err();
+    assert!(error.to_string().contains("4 bytes came instead of 3; gave up after 6 attempts"), "{error}");
+}
+
+#[test]
+fn a_listing_that_comes_back_different_is_an_error() {
+    let mut names = Vec::new();
+    let mut visit = |info: ObjectInfo| {
+        names.push(info.path);
+        Ok(())
+    };
+    // First b and c, then a, b and c: going on after the second would lose a.
+    let error = block_on(Flaky::retrying(1).list("", &mut visit)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.to_string().contains("changed while they were listed"), "{error}");
+    assert_eq!(names, ["b", "c"]);
+}
+
+#[test]
+fn a_visitor_that_fails_is_not_asked_again() {
+    let mut calls = 0;
+    let mut visit = |_| {
+        calls += 1;
+        Err(Error::new(Kind::Unavailable, "the visitor's own trouble"))
+    };
+    assert!(block_on(Flaky::retrying(0).list("", &mut visit)).is_err());
+    assert_eq!(calls, 1);
 }

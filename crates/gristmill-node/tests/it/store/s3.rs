@@ -1,7 +1,7 @@
 //! A real S3 server on a real socket, with keys.
 
 use super::block_on;
-use super::conformance::{check, objects, write_objects};
+use super::conformance::{Excused, check, write_objects};
 use gristmill_node::Kind;
 use gristmill_node::store::{RetryOptions, Store, StoreOptions, open};
 use hyper_util::rt::TokioIo;
@@ -24,6 +24,7 @@ async fn serve(root: &Path) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
+            socket.set_nodelay(true).unwrap();
             let serving = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service.clone());
             tokio::spawn(serving);
@@ -58,7 +59,7 @@ fn s3_conforms() {
         for url in ["s3://bucket", "s3://deep/data set/50%/"] {
             let store = open(url, &options(address, SECRET)).unwrap();
             assert!(!store.immediate());
-            check(store.as_ref(), true).await;
+            check(store.as_ref(), Excused::S3OnFiles).await;
             assert_eq!(store.retries(), 0, "nothing had to be read twice");
         }
     });
@@ -69,7 +70,7 @@ fn long_listings_have_pages() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = dir.path().join("bucket");
     std::fs::create_dir(&bucket).unwrap();
-    (0..2_500).for_each(|n| std::fs::write(bucket.join(format!("{n:04}")), b"x").unwrap());
+    (0..1_100).for_each(|n| std::fs::write(bucket.join(format!("{n:04}")), b"x").unwrap());
     block_on(async {
         let store = open("s3://bucket", &options(serve(dir.path()).await, SECRET)).unwrap();
         let mut names = Vec::new();
@@ -78,7 +79,7 @@ fn long_listings_have_pages() {
             Ok(())
         };
         store.list("", &mut visit).await.unwrap();
-        assert_eq!(names, (0..2_500).map(|n| format!("{n:04}")).collect::<Vec<_>>());
+        assert_eq!(names, (0..1_100).map(|n| format!("{n:04}")).collect::<Vec<_>>());
     });
 }
 
@@ -146,5 +147,4 @@ fn the_other_clouds_open_without_asking_anyone() {
         let store: Arc<dyn Store> = open(url, &options).unwrap_or_else(|e| panic!("{url}: {e}"));
         assert_eq!(store.url(), url);
     }
-    assert!(!objects().is_empty());
 }
