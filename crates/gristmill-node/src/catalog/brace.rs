@@ -28,8 +28,7 @@ pub(super) fn expand(pattern: &str) -> Result<Vec<String>> {
             .collect();
         rest = &rest[close + 1..];
     }
-    names.iter_mut().for_each(|name| name.push_str(rest));
-    Ok(names)
+    Ok(names.into_iter().map(|name| name + rest).collect())
 }
 
 fn choices(inside: &str) -> Result<Vec<String>, String> {

@@ -112,12 +112,11 @@ pub fn check(
         let mut findings = Findings { objects: said.len() as u64, ..Findings::default() };
         // A list says which files count, and so does a pattern; only a folder can gain samples by itself.
         let listing = if catalog.source_object().is_none() { Some(scan.list("").await?) } else { None };
-        let now: Vec<Option<ObjectInfo>> = match &listing {
-            Some(listing) => said.iter().map(|said| find(listing, said.name).cloned()).collect(),
-            None => {
-                let names: Vec<&str> = said.iter().map(|said| said.name).collect();
-                scan.stat_all("", &names).await?
-            }
+        let now: Vec<Option<ObjectInfo>> = if let Some(listing) = &listing {
+            said.iter().map(|said| find(listing, said.name).cloned()).collect()
+        } else {
+            let names: Vec<&str> = said.iter().map(|said| said.name).collect();
+            scan.stat_all("", &names).await?
         };
         compare(&scan, options, &said, &now, &mut findings).await?;
         if let Some(listing) = listing {

@@ -4,7 +4,7 @@
 //! the files says which they are, so the name decides and the length and every label must agree.
 
 use super::draft::Draft;
-use super::scan::{Scan, Step, base, folder};
+use super::scan::{Scan, Step, base, extension, folder};
 use super::{SourceKind, classes};
 use crate::store::ObjectInfo;
 use crate::{Error, Result};
@@ -46,7 +46,7 @@ pub(super) fn training_files(listing: &[ObjectInfo]) -> Vec<ObjectInfo> {
     let named = |is: fn(&str) -> bool| -> Vec<ObjectInfo> {
         listing.iter().filter(|object| is(&object.path)).cloned().collect()
     };
-    let mut files = named(|name| name.starts_with("data_batch_") && name.ends_with(".bin"));
+    let mut files = named(|name| name.starts_with("data_batch_") && extension(name) == "bin");
     // By number: 10 comes after 9.
     files.sort_by(|a, b| (a.path.len(), &a.path).cmp(&(b.path.len(), &b.path)));
     if files.is_empty() { named(|name| name == "train.bin") } else { files }
@@ -69,10 +69,10 @@ pub(super) async fn build(scan: &Scan<'_>, files: Vec<ObjectInfo>) -> Result<Dra
 
 async fn read(scan: &Scan<'_>, draft: &mut Draft, file: &ObjectInfo, variant: Variant) -> Result<()> {
     let record_bytes = variant.record_bytes();
-    if file.bytes == 0 || file.bytes % record_bytes != 0 {
+    if file.bytes == 0 || !file.bytes.is_multiple_of(record_bytes) {
         let (name, bytes) = (variant.name, file.bytes);
         let other = if variant == CIFAR_10 { CIFAR_100 } else { CIFAR_10 };
-        let hint = if bytes > 0 && bytes % other.record_bytes() == 0 {
+        let hint = if bytes > 0 && bytes.is_multiple_of(other.record_bytes()) {
             format!("its length fits {}, whose files are called {}", other.name, files_of(other))
         } else {
             "it was cut off or is another kind of file".to_string()

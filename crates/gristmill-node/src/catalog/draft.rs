@@ -210,7 +210,9 @@ impl Draft {
             }
         }
         let counts = [self.classes.len(), self.versions.len(), self.labels.len(), self.contents.len()];
-        counts.iter().for_each(|&count| hash.update(&(count as u64).to_le_bytes()));
+        for count in counts {
+            hash.update(&(count as u64).to_le_bytes());
+        }
         hash.update(&[u8::from(self.packed), u8::from(!self.inflated.is_empty())]);
         hash.update(bytemuck::cast_slice(&self.labels));
         hash.update(bytemuck::cast_slice(&self.sizes));

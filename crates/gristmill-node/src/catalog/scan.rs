@@ -142,7 +142,7 @@ impl<'a> Scan<'a> {
             .buffered(self.in_flight(IN_FLIGHT));
         while let Some(answer) = answers.next().await {
             all.push(answer?);
-            if all.len() as u64 % TELL_EVERY == 0 {
+            if (all.len() as u64).is_multiple_of(TELL_EVERY) {
                 self.tell(Step::Stat, all.len() as u64, Some(total))?;
             }
         }

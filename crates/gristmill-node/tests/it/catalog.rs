@@ -89,8 +89,11 @@ fn contents(catalog: &Catalog, files: &Files) -> Vec<Vec<u8>> {
             let place = catalog.locate(SampleId(id)).unwrap();
             let (_, stored) = files.iter().find(|(name, _)| name == place.name).unwrap();
             let facts = catalog.object(place.object).unwrap();
-            let inside =
-                if catalog.gzip() { catalog::inflate(stored, facts.inflated_bytes).unwrap() } else { stored.clone() };
+            let inside = if catalog.gzip() {
+                catalog::inflate(stored, facts.inflated_bytes).unwrap()
+            } else {
+                stored.clone()
+            };
             inside[place.range.start as usize..place.range.end as usize].to_vec()
         })
         .collect()
@@ -117,7 +120,7 @@ fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
 
 /// idx pictures of 2 x 3 pixels, numbered through.
 fn idx_images(count: u32) -> Vec<u8> {
-    let header = [0x0803, count, 3, 2].iter().flat_map(|n: &u32| n.to_be_bytes());
+    let header = [0x0803, count, 3, 2].into_iter().flat_map(u32::to_be_bytes);
     header.chain((0..count * 6).map(|at| at as u8)).collect()
 }
 

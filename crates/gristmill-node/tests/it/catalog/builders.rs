@@ -1,6 +1,8 @@
 //! Every builder on generated data: labels, places, names and contents.
 
-use super::{both, build, cifar, contents, files, gzip, idx_images, idx_labels, kind_of, local, memory, on_disk, tar};
+use super::{
+    both, build, cifar, contents, files, gzip, idx_images, idx_labels, kind_of, local, memory, on_disk, tar,
+};
 use gristmill_core::SampleId;
 use gristmill_node::Kind;
 use gristmill_node::catalog::{self, BuildOptions, SourceKind, Step};
@@ -81,7 +83,8 @@ fn lists() {
 #[test]
 fn tar_shards() {
     let long = format!("{}/0003", "long-folder-name".repeat(12));
-    let first = tar(&[("0001.jpg", b"one"), ("0001.cls", b"2\n"), ("0002.cls", b"0"), ("0002.png", b"three")]);
+    let first =
+        tar(&[("0001.jpg", b"one"), ("0001.cls", b"2\n"), ("0002.cls", b"0"), ("0002.png", b"three")]);
     let second = tar(&[
         ("./0004.json", br#"{"label": 1, "caption": "x"}"#),
         ("./0004.jpeg", b"four"),
@@ -132,8 +135,11 @@ fn pax_names_and_sizes_are_understood() {
 #[test]
 fn idx_plain_and_gzip() {
     let (images, labels) = (idx_images(4), idx_labels(&[3, 0, 1, 3]));
-    let plain_set =
-        files(&[("train-images-idx3-ubyte", &images), ("train-labels-idx1-ubyte", &labels), ("classes.txt", b"a\nb\nc\nd")]);
+    let plain_set = files(&[
+        ("train-images-idx3-ubyte", &images),
+        ("train-labels-idx1-ubyte", &labels),
+        ("classes.txt", b"a\nb\nc\nd"),
+    ]);
     let gzip_set = files(&[
         ("t10k-images-idx3-ubyte.gz", &gzip(&idx_images(1))),
         ("t10k-labels-idx1-ubyte.gz", &gzip(&idx_labels(&[1]))),
