@@ -1,3 +1,4 @@
 //! Integration tests of gristmill-node, one binary.
 
+#[cfg(test)]
 mod catalog;
