@@ -82,7 +82,7 @@ fn many_requests_are_in_flight() {
         (0..40).map(|n| (format!("a-{n:02}.tar"), tar(&[("1.jpg", &[n; 9]), ("1.cls", b"0")]))).collect();
     assert!(same(&shards, Some("a-{00..39}.tar"), false).0 > 20);
     assert!(same(&shards, None, true).0 > 20);
-    let list: String = (0..200).map(|n| format!("{n}.jpg,0\n")).collect();
+    let list = (0..200).map(|n| format!("{n}.jpg,0\n")).collect::<Vec<_>>().concat();
     let mut set = files(&[("l.csv", list.as_bytes())]);
     set.extend((0..200).map(|n| (format!("{n}.jpg"), vec![0; n])));
     let (most, stats) = same(&set, Some("l.csv"), false);
@@ -91,7 +91,7 @@ fn many_requests_are_in_flight() {
 
 #[test]
 fn a_long_list_is_looked_up_in_one_listing() {
-    let list: String = (0..1_500).map(|n| format!("x/{n}.jpg,{}\n", n % 3)).collect();
+    let list = (0..1_500).map(|n| format!("x/{n}.jpg,{}\n", n % 3)).collect::<Vec<_>>().concat();
     let mut set = files(&[("sub/l.csv", list.as_bytes())]);
     set.extend((0..1_500).map(|n| (format!("sub/x/{n}.jpg"), vec![0; 1])));
     let (_, stats) = same(&set, Some("sub/l.csv"), false);
