@@ -106,7 +106,7 @@ async fn read(scan: &Scan<'_>, draft: &mut Draft, file: &ObjectInfo, variant: Va
                 label_byte += record_bytes;
             }
             at = end;
-            Ok(())
+            scan.tell(Step::Hash, at, Some(file.bytes))
         })
         .await?;
     draft.contents.push(content);

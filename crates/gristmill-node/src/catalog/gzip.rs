@@ -81,7 +81,7 @@ mod tests {
             (&garbage, 100_000, "not a whole gzip file"),
             (&flipped, 100_000, "not a whole gzip file"),
             (&whole[..whole.len() - 9].to_vec(), 100_000, "not a whole gzip file"),
-            (&Vec::new(), 5, "instead of 5"),
+            (&Vec::new(), 5, "not a whole gzip file"),
         ] {
             let error = inflate(gzip, size).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

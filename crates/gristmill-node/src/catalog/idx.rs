@@ -126,7 +126,12 @@ async fn read_pictures(scan: &Scan<'_>, object: &ObjectInfo) -> Result<Pictures>
     let front = scan.store.read(&object.path, 0..object.bytes.min(PICTURES_HEADER)).await?;
     let (count, shape, bytes) = pictures_header(&front)?;
     check_length(bytes, object.bytes, "pictures")?;
-    let content = scan.read_through(&object.path, object.bytes, |_| Ok(())).await?;
+    let mut read = 0;
+    let tell = |chunk: &[u8]| {
+        read += chunk.len() as u64;
+        scan.tell(Step::Hash, read, Some(object.bytes))
+    };
+    let content = scan.read_through(&object.path, object.bytes, tell).await?;
     Ok(Pictures { count, shape, content, inflated_bytes: object.bytes })
 }
 

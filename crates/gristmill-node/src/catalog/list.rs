@@ -71,7 +71,7 @@ pub(super) async fn build(scan: &Scan<'_>, list: &ObjectInfo, options: &BuildOpt
 fn parse(name: &str, bytes: &[u8], options: &BuildOptions) -> Result<Vec<Row>> {
     // Before anything parses it: no line may be endless.
     let mut start = 0;
-    for (line, end) in memchr_lines(bytes).enumerate() {
+    for (line, end) in line_ends(bytes).enumerate() {
         if end - start > LINE_BYTES_MAX {
             return Err(Error::config(format!("line {} has more than {LINE_BYTES_MAX} bytes", line + 1)));
         }
@@ -85,7 +85,7 @@ fn parse(name: &str, bytes: &[u8], options: &BuildOptions) -> Result<Vec<Row>> {
 }
 
 /// Where each line ends.
-fn memchr_lines(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+fn line_ends(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
     ends.chain(std::iter::once(bytes.len()))
 }
@@ -250,7 +250,8 @@ fn labels(rows: &[Row]) -> Result<(Vec<u32>, Option<Vec<String>>)> {
     Ok((labels.clone(), called(rows, &labels)))
 }
 
-/// What another column calls the numbered classes, when it calls every class by one name and no two the same.
+/// What another column calls the numbered classes, when it calls every class by one name. `ImageNet` has two kinds
+/// of crane, so a name that several classes share gets its number behind it.
 fn called(rows: &[Row], labels: &[u32]) -> Option<Vec<String>> {
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();
     for (row, &label) in rows.iter().zip(labels) {
@@ -259,21 +260,27 @@ fn called(rows: &[Row], labels: &[u32]) -> Option<Vec<String>> {
             return None;
         }
     }
-    let mut distinct: Vec<&str> = names.values().copied().collect();
-    distinct.sort_unstable();
-    distinct.dedup();
-    if distinct.len() != names.len() {
-        return None;
+    let mut times: HashMap<&str, u32> = HashMap::new();
+    for name in names.values() {
+        *times.entry(name).or_default() += 1;
     }
     let count = *names.keys().next_back()? + 1;
-    Some((0..count).map(|label| names.get(&label).map_or(label.to_string(), ToString::to_string)).collect())
+    let name = |label: u32| match names.get(&label) {
+        None => label.to_string(),
+        Some(name) if times[name] > 1 => format!("{name} ({label})"),
+        Some(name) => (*name).to_string(),
+    };
+    Some((0..count).map(name).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(name: &str, text: &str) -> Result<(Vec<String>, Vec<u32>, Option<Vec<String>>)> {
+    /// Names, labels and class names.
+    type Read = (Vec<String>, Vec<u32>, Option<Vec<String>>);
+
+    fn read(name: &str, text: &str) -> Result<Read> {
         let rows = parse(name, text.as_bytes(), &BuildOptions::default())?;
         let (labels, classes) = labels(&rows)?;
         Ok((object_names(&rows, "d")?, labels, classes))
@@ -291,6 +298,12 @@ mod tests {
                 "path,class_index,wnid,class_name\nb.jpg,2,n2,owl\na.jpg,0,n0,bee\n",
                 vec![2, 0],
                 names(&["bee", "1", "owl"]),
+            ),
+            (
+                "a.csv",
+                "path,label,class\nb.jpg,2,crane\na.jpg,0,crane\n",
+                vec![2, 0],
+                names(&["crane (0)", "1", "crane (2)"]),
             ),
             ("a.csv", "path,label\n\"b.jpg\", 7\na.jpg,x\n", vec![0, 1], names(&["7", "x"])),
             (

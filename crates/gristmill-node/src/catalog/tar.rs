@@ -16,10 +16,13 @@ use crate::store::ObjectInfo;
 use crate::{Error, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use gristmill_ops::Encoding;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 /// Shards looked at together, each with a window of a megabyte.
 const SHARDS_IN_FLIGHT: usize = 32;
+/// A shard can be huge, so the work can be stopped within one: after this many members.
+const TELL_EVERY: u32 = 256;
 /// Most bytes of a `.cls` and of a `.json` member.
 const CLS_BYTES_MAX: u64 = 64;
 const JSON_BYTES_MAX: u64 = 1 << 20;
@@ -43,15 +46,18 @@ struct Sample {
 
 pub(super) async fn build(scan: &Scan<'_>, shards: Vec<ObjectInfo>) -> Result<Draft> {
     let total = shards.len() as u64;
-    let mut found = Vec::with_capacity(shards.len());
-    let mut answers = stream::iter(&shards)
-        .map(async |shard| read(scan, shard).await)
-        .buffered(scan.in_flight(SHARDS_IN_FLIGHT));
-    while let Some(shard) = answers.try_next().await? {
-        found.push(shard);
-        scan.tell(Step::Read, found.len() as u64, Some(total))?;
-    }
-    drop(answers);
+    let done = Cell::new(0);
+    let tell = || scan.tell(Step::Read, done.get(), Some(total));
+    let found: Vec<Shard> = stream::iter(&shards)
+        .map(async |shard| {
+            let found = read(scan, shard, &tell).await?;
+            done.set(done.get() + 1);
+            tell()?;
+            Ok::<_, Error>(found)
+        })
+        .buffered(scan.in_flight(SHARDS_IN_FLIGHT))
+        .try_collect()
+        .await?;
     if found.iter().all(|shard| shard.samples.is_empty()) {
         return Err(Error::config(format!("{} has no picture in its {total} tar shards", scan.url))
             .hint("looked for members that end in .jpg, .jpeg or .png"));
@@ -61,7 +67,7 @@ pub(super) async fn build(scan: &Scan<'_>, shards: Vec<ObjectInfo>) -> Result<Dr
     if others > 0 {
         draft.note(format!("{others} members are neither pictures nor labels and were left out"));
     }
-    let hollow = shards.iter().zip(&found).filter(|(_, shard)| shard.samples.is_empty()).count();
+    let hollow = found.iter().filter(|shard| shard.samples.is_empty()).count();
     if hollow > 0 {
         draft.note(format!("{hollow} shards have no picture"));
     }
@@ -113,13 +119,18 @@ async fn label(scan: &Scan<'_>, draft: &mut Draft, shards: &[ObjectInfo], found:
     }
 }
 
-async fn read(scan: &Scan<'_>, info: &ObjectInfo) -> Result<Shard> {
+async fn read(scan: &Scan<'_>, info: &ObjectInfo, tell: &dyn Fn() -> Result<()>) -> Result<Shard> {
     let mut shard = Shard::default();
     let mut keys: HashMap<String, usize> = HashMap::new();
     let mut folders: HashMap<String, u32> = HashMap::new();
     let mut labels: Vec<(String, bool, u32, String)> = Vec::new();
     let mut members = Members::new(scan, info);
+    let mut seen = 0_u32;
     while let Some(mut member) = members.next().await? {
+        seen = seen.wrapping_add(1);
+        if seen.is_multiple_of(TELL_EVERY) {
+            tell()?;
+        }
         member.name = member.name.trim_start_matches("./").to_string();
         if base(&member.name).starts_with('.') {
             continue;

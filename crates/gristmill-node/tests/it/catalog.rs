@@ -5,6 +5,7 @@ mod builders;
 mod checks;
 mod format;
 mod real;
+mod remote;
 
 use gristmill_core::SampleId;
 use gristmill_node::catalog::{self, BuildOptions, Catalog, Draft, Source, SourceKind};

@@ -60,7 +60,7 @@ fn a_new_version_with_the_same_content_is_clean_when_contents_are_read() {
     };
     assert_eq!(compare(folder.path(), None, false, touch).changed.count, 1);
     let touch = || {
-        fs::File::open(folder.path().join("bee/a.jpg")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap()
+        fs::File::open(folder.path().join("bee/a.jpg")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     };
     assert!(compare(folder.path(), None, true, touch).is_clean());
 }

@@ -7,6 +7,7 @@ use gristmill_node::catalog::{BuildOptions, Catalog, Draft, SourceKind, VERSION}
 use gristmill_node::store::ObjectInfo;
 use gristmill_ops::Encoding;
 use proptest::prelude::*;
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
@@ -27,10 +28,10 @@ fn read_all(path: &Path) -> gristmill_node::Result<String> {
         catalog.sizes()?,
     );
     for id in 0..catalog.len() {
-        all += &format!("{:?} {}", catalog.locate(SampleId(id))?, catalog.label(SampleId(id))?);
+        write!(all, "{:?} {}", catalog.locate(SampleId(id))?, catalog.label(SampleId(id))?).unwrap();
     }
     for object in 0..catalog.objects() {
-        all += &format!("{:?}", catalog.object(object)?);
+        write!(all, "{:?}", catalog.object(object)?).unwrap();
     }
     Ok(all)
 }
