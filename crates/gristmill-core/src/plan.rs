@@ -45,6 +45,18 @@ impl Shape {
         Shape { batch, rank: 0, world: 1, uneven: Uneven::Pad, drop_last: false }
     }
 
+    /// Full batches per rank, and samples per rank in the one after them.
+    fn cut(&self, samples: u32) -> (u32, u32) {
+        let world = u64::from(self.world);
+        let global = u64::from(self.batch) * world;
+        let rest = u64::from(samples) % global;
+        let share = match self.uneven {
+            Uneven::Drop => rest / world,
+            Uneven::Pad => rest.div_ceil(world),
+        };
+        ((u64::from(samples) / global) as u32, share as u32)
+    }
+
     fn check(&self) -> Result<(), Invalid> {
         if self.batch == 0 {
             return Err(Invalid("batch is 0; it must be at least 1".into()));
@@ -54,6 +66,12 @@ impl Shape {
         }
         Ok(())
     }
+}
+
+/// How many batches every rank trains in an epoch of `samples`, known without making its order.
+pub fn batches(samples: u32, shape: Shape) -> u32 {
+    let (full, rest) = shape.cut(samples);
+    full + u32::from(rest > 0 && !shape.drop_last)
 }
 
 /// The order of one epoch and this rank's part of it.
@@ -90,8 +108,7 @@ impl Plan {
 
     /// How many batches this rank, and every other, trains this epoch.
     pub fn batches(&self) -> u32 {
-        let (full, rest) = self.cut();
-        full + u32::from(rest > 0 && !self.shape.drop_last)
+        batches(self.order.len() as u32, self.shape)
     }
 
     /// How many samples this rank, and every other, trains this epoch.
@@ -117,17 +134,8 @@ impl Plan {
         SampleId(self.order[(places.start + slot) % self.order.len()])
     }
 
-    /// Full batches per rank, and samples per rank in the one after them.
     fn cut(&self) -> (u32, u32) {
-        let global = u64::from(self.shape.batch) * u64::from(self.shape.world);
-        let samples = self.order.len() as u64;
-        let rest = samples % global;
-        let world = u64::from(self.shape.world);
-        let share = match self.shape.uneven {
-            Uneven::Drop => rest / world,
-            Uneven::Pad => rest.div_ceil(world),
-        };
-        ((samples / global) as u32, share as u32)
+        self.shape.cut(self.order.len() as u32)
     }
 
     /// Where in the global order (wrapping past its end) this rank's batch lies.

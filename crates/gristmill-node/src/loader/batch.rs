@@ -92,6 +92,17 @@ impl Tensor {
         Tensor { memory, output, pool }
     }
 
+    /// All zeros, outside of any pool.
+    pub(crate) fn zeroed(bytes: usize, output: Output) -> Tensor {
+        let pool = Arc::new(Pool::new(bytes, 0));
+        Tensor { memory: pool.take(bytes), output, pool }
+    }
+
+    /// The bytes, to write to.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
     /// Type, layout and size of one sample.
     pub fn output(&self) -> Output {
         self.output

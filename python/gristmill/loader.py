@@ -1,0 +1,302 @@
+"""The loader, for NumPy. :mod:`gristmill.torch` has the same with tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from os import PathLike
+from typing import Any, Generic, TypeVar
+
+from gristmill import _gristmill
+from gristmill.errors import ConfigError, GristmillError
+from gristmill.report import Report
+
+__all__ = ["Batch", "Loader"]
+
+A = TypeVar("A")
+_STATE_VERSION = 1
+
+
+class Batch(Generic[A]):
+    """One batch: ``images``, ``labels``, ``ids`` and ``weights``; unpacks as ``images, labels``.
+
+    ``images`` is one array over memory of the engine, not a copy; without a recipe it is a list of ``bytes``.
+    ``skipped`` lists the samples that were left out because they are bad, as pairs of id and reason.
+    """
+
+    __slots__ = ("ids", "images", "labels", "skipped", "weights")
+
+    def __init__(self, images: A | list[Any], labels: A, ids: A, weights: A, skipped: list[tuple[int, str]]) -> None:
+        self.images = images
+        self.labels = labels
+        self.ids = ids
+        self.weights = weights
+        self.skipped = skipped
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.images
+        yield self.labels
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.images, self.labels)[index]
+
+    def __len__(self) -> int:
+        """How many values it unpacks into: always 2. ``len(batch.labels)`` counts its samples."""
+        return 2
+
+    def __repr__(self) -> str:
+        shape = tuple(self.images.shape) if hasattr(self.images, "shape") else f"{len(self.images)} samples"  # type: ignore[arg-type]
+        return f"Batch(images={shape}, labels={len(self.labels)})"  # type: ignore[arg-type]
+
+
+def recipe_text(recipe: str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | None) -> str | None:
+    """A recipe as the engine takes it: a preset's name, a file's path, or ops as JSON."""
+    if recipe is None:
+        return None
+    if isinstance(recipe, Mapping):
+        return json.dumps(recipe)
+    if isinstance(recipe, list):
+        return json.dumps({"op": recipe})
+    if isinstance(recipe, (str, os.PathLike)):
+        return os.fspath(recipe)
+    raise ConfigError(f"recipe is a {type(recipe).__name__}; it must be a name, a path, or a list of ops")
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number that is at least ``least``."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number")
+    number = value.__index__()
+    if number < least:
+        raise ConfigError(f"{name} is {number}; it must be at least {least}")
+    return int(number)
+
+
+def launcher_rank() -> tuple[int, int]:
+    """Rank and number of ranks as the launcher says in RANK and WORLD_SIZE; a single rank without them."""
+    try:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        raise ConfigError(
+            f"RANK={os.environ.get('RANK')!r} and WORLD_SIZE={os.environ.get('WORLD_SIZE')!r} must be whole numbers"
+        ) from None
+
+
+class Loader(Generic[A]):
+    """Shuffled batches of a data set, read and decoded by native threads.
+
+    >>> import gristmill
+    >>> loader = gristmill.Loader(DATA, recipe="mnist", batch_size=100, seed=1)
+    >>> len(loader)
+    10
+    >>> for images, labels in loader:
+    ...     pass
+    >>> images.shape, labels.dtype
+    ((100, 1, 28, 28), dtype('int64'))
+
+    Arguments have torch's names where they mean the same. ``num_workers`` are threads of this process (none of them
+    copies anything); ``None`` or 0 takes one per core. ``rank`` and ``world_size`` come from the launcher when not
+    given. ``transform`` is called with each sample after the recipe, ``collate_fn`` with a list of (sample, label).
+    ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
+    """
+
+    def __init__(
+        self,
+        source: str | PathLike[str],
+        *,
+        recipe: str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | None = None,
+        batch_size: int = 64,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        num_workers: int | None = None,
+        prefetch_factor: int = 2,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        uneven: str = "pad",
+        on_bad: str = "raise",
+        transform: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None = None,
+        config: str | PathLike[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        rebuild: bool = False,
+    ) -> None:
+        for name, function in (("transform", transform), ("collate_fn", collate_fn)):
+            if function is not None and not callable(function):
+                raise ConfigError(f"{name} is {function!r}; it must be callable")
+        if not isinstance(source, (str, os.PathLike)):
+            raise ConfigError(f"source is {source!r}; it must be a path or a URL")
+        if (rank is None) != (world_size is None):
+            raise ConfigError("rank and world_size go together: give both or none")
+        here = self._rank() if rank is None or world_size is None else (rank, world_size)
+        threads = whole("num_workers", num_workers or 0, 0)
+        ahead = whole("prefetch_factor", prefetch_factor, 1) * (threads or os.cpu_count() or 1)
+        self._batch_size = whole("batch_size", batch_size, 1)
+        self._seed = whole("seed", seed, 0)
+        self._rank_world = (whole("rank", here[0], 0), whole("world_size", here[1], 1))
+        pairs = {
+            "loader.batch": self._batch_size,
+            "loader.shuffle": bool(shuffle),
+            "loader.drop_last": bool(drop_last),
+            "loader.threads": threads,
+            "loader.prefetch_batches": min(ahead, 64),
+            "loader.seed": self._seed,
+            "loader.rank": self._rank_world[0],
+            "loader.world": self._rank_world[1],
+            "loader.uneven": uneven,
+            "loader.on_bad": on_bad,
+            **(settings or {}),
+        }
+        text = [(str(key), str(value).lower() if isinstance(value, bool) else str(value)) for key, value in pairs.items()]
+        self._engine = _gristmill.Engine(os.fspath(source), recipe_text(recipe), text, config=config, rebuild=rebuild)
+        self._transform = transform
+        self._collate_fn = collate_fn
+        self._shuffle = bool(shuffle)
+        self._epoch = 0
+        self._batch = 0
+        self._resuming = False
+        self._running: _gristmill.Epoch | None = None
+        self._last_report: Report | None = None
+        self._closed = False
+
+    # What a subclass for another framework changes.
+
+    def _rank(self) -> tuple[int, int]:
+        return launcher_rank()
+
+    def _array(self, memory: _gristmill.Memory) -> Any:
+        import numpy as np
+
+        return np.from_dlpack(memory)  # type: ignore[arg-type]
+
+    def _ones(self, count: int) -> Any:
+        import numpy as np
+
+        return np.ones(count, np.float32)
+
+    def _stack(self, samples: list[Any]) -> Any:
+        import numpy as np
+
+        return np.stack(samples)
+
+    # Facts.
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes; a label is a place in this list."""
+        return self._engine.classes
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples the data set has, over all ranks."""
+        return len(self._engine)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next (or current) iteration reads."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Batches per epoch on this rank; the same on every rank."""
+        return self._engine.batches()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_samples:,} samples, {len(self.classes)} classes, {len(self):,} batches)"
+
+    # Iteration.
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._closed:
+            raise GristmillError("this loader is closed")
+        self._end()
+        if self._batch > 0 and not self._resuming:
+            # The last iteration was left early; this one is a new epoch, as with a DataLoader.
+            self._epoch, self._batch = self._epoch + 1, 0
+        self._resuming = False
+        running = self._engine.epoch(self._epoch, self._batch)
+        self._running = running
+        return self._batches(running)
+
+    def _batches(self, running: _gristmill.Epoch) -> Iterator[Any]:
+        try:
+            while (batch := running.next()) is not None:
+                made = self._make(batch)
+                # Counted before it is handed over: a state taken while it is trained on continues behind it.
+                self._batch = batch.index + 1
+                yield made
+            self._epoch, self._batch = self._epoch + 1, 0
+        finally:
+            self._last_report = Report._from_json(running.report())
+            running.close()
+            if self._running is running:
+                self._running = None
+
+    def _make(self, batch: _gristmill.Batch) -> Any:
+        labels = self._array(batch.labels())
+        memory = batch.images()
+        images: Any = self._array(memory) if memory is not None else batch.raw()
+        if self._transform is not None or self._collate_fn is not None:
+            samples = [self._transform(sample) for sample in images] if self._transform is not None else list(images)
+            if self._collate_fn is not None:
+                return self._collate_fn(list(zip(samples, labels, strict=True)))
+            images = self._stack(samples) if samples and hasattr(samples[0], "shape") else samples
+        return Batch(images, labels, self._array(batch.ids()), self._ones(len(batch)), batch.skipped())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next iteration reads. Naming the current one keeps the place of a resumed loader."""
+        epoch = whole("epoch", epoch, 0)
+        if epoch != self._epoch:
+            self._epoch, self._batch, self._resuming = epoch, 0, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on with the next batch, in another process, with any number of threads."""
+        rank, world = self._rank_world
+        return {
+            "version": _STATE_VERSION,
+            "digest": self._engine.digest,
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+            "global_batch": self._batch_size * world,
+            "epoch": self._epoch,
+            "batch": self._batch,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where ``state_dict`` was taken. The data, the seed and the global batch must be the same."""
+        own = self.state_dict()
+        for key in ("version", "digest", "seed", "shuffle", "global_batch"):
+            if key not in state:
+                raise ConfigError(f"this state has no {key!r}; it is not from a Gristmill loader")
+            if state[key] != own[key]:
+                raise ConfigError(f"the state was saved with {key} = {state[key]!r}, but this loader has {own[key]!r}")
+        self._end()
+        self._epoch = whole("epoch", state.get("epoch"), 0)
+        self._batch = whole("batch", state.get("batch"), 0)
+        if self._batch >= len(self):
+            self._epoch, self._batch = self._epoch + 1, 0
+        self._resuming = True
+
+    def report(self) -> Report:
+        """Where the time of the current, or else the last, epoch went."""
+        if self._running is not None:
+            return Report._from_json(self._running.report())
+        return self._last_report or Report({})
+
+    # End.
+
+    def _end(self) -> None:
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def close(self) -> None:
+        """Ends the threads. The loader cannot be used after it."""
+        self._end()
+        self._closed = True
+
+    def __enter__(self) -> Loader[A]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

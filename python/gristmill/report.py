@@ -1,0 +1,87 @@
+"""Where the time of an epoch went, for terminals and notebooks."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Report"]
+
+_PARTS = (("fetch", "fetch_ms"), ("decode", "decode_ms"), ("other ops", "ops_ms"), ("hand-over", "hand_over_ms"))
+_COLOURS = ("#3b7dd8", "#d8743b", "#6aa84f", "#999999")
+
+
+class Report:
+    """What one epoch cost. Print it, show it in a notebook, or look at ``report.values``.
+
+    >>> report = Report({"epoch": 0, "samples": 10, "batches": 1, "wall_ms": 1000.0, "samples_per_s": 10.0, "bytes": 5,
+    ...     "wait": {"total_ms": 500.0, "fetch_ms": 400.0, "decode_ms": 100.0, "ops_ms": 0.0, "hand_over_ms": 0.0}})
+    >>> report.wait_share
+    0.5
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values: dict[str, Any] = dict(values)
+
+    @classmethod
+    def _from_json(cls, text: str) -> Report:
+        return cls(json.loads(text))
+
+    @property
+    def wait_share(self) -> float:
+        """Which part of the epoch the training loop waited for data, 0 to 1."""
+        wall = float(self.values.get("wall_ms", 0.0))
+        return min(1.0, float(self._wait["total_ms"]) / wall) if wall > 0 else 0.0
+
+    @property
+    def _wait(self) -> Mapping[str, float]:
+        wait: Mapping[str, float] = self.values.get("wait") or dict.fromkeys(("total_ms", *(k for _, k in _PARTS)), 0.0)
+        return wait
+
+    def _shares(self) -> list[tuple[str, float, float]]:
+        total = self._wait["total_ms"]
+        return [(name, self._wait[key], self._wait[key] / total if total > 0 else 0.0) for name, key in _PARTS]
+
+    def _head(self) -> str:
+        get = self.values.get
+        return (
+            f"epoch {get('epoch', 0)}: {get('samples', 0):,} samples in {get('batches', 0):,} batches, "
+            f"{get('wall_ms', 0.0) / 1e3:.2f} s, {get('samples_per_s', 0.0):,.0f} samples/s, "
+            f"{get('bytes', 0) / 1e6:,.1f} MB read"
+        )
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.values.get("retries"):
+            notes.append(f"{self.values['retries']} reads were tried again")
+        if self.values.get("skipped"):
+            notes.append(f"{self.values['skipped']} bad samples were left out")
+        return notes
+
+    def __str__(self) -> str:
+        waited = self._wait["total_ms"] / 1e3
+        lines = [self._head(), f"  waited {waited:.2f} s ({self.wait_share:.0%} of the epoch)"]
+        for name, ms, share in self._shares():
+            lines.append(f"    {name:<10} {ms / 1e3:8.2f} s {share:>5.0%}  {'#' * round(share * 30)}".rstrip())
+        return "\n".join(lines + [f"  {note}" for note in self._notes()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        bars = "".join(
+            f"<div style='width:{share * 100:.1f}%;background:{colour}' title='{html.escape(name)}'></div>"
+            for (name, _, share), colour in zip(self._shares(), _COLOURS, strict=True)
+        )
+        rows = "".join(
+            f"<tr><td><span style='color:{colour}'>&#9632;</span> {html.escape(name)}</td>"
+            f"<td style='text-align:right'>{ms / 1e3:.2f} s</td><td style='text-align:right'>{share:.0%}</td></tr>"
+            for (name, ms, share), colour in zip(self._shares(), _COLOURS, strict=True)
+        )
+        notes = "".join(f"<div>{html.escape(note)}</div>" for note in self._notes())
+        return (
+            f"<div style='max-width:36em'><div><b>{html.escape(self._head())}</b></div>"
+            f"<div>waited {self._wait['total_ms'] / 1e3:.2f} s ({self.wait_share:.0%} of the epoch)</div>"
+            f"<div style='display:flex;height:12px;background:#eee'>{bars}</div><table>{rows}</table>{notes}</div>"
+        )

@@ -1,0 +1,73 @@
+//! Samples by id on the calling thread, for programs with their own order and workers.
+
+use crate::engine::{Found, Request, described};
+use crate::enter;
+use crate::epoch::Batch;
+use gristmill_node::reader;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Reads samples by id.
+#[pyclass(frozen, module = "gristmill._gristmill")]
+pub(crate) struct Reader {
+    reader: Arc<reader::Reader>,
+}
+
+#[pymethods]
+impl Reader {
+    #[new]
+    #[pyo3(signature = (source, recipe, settings, *, config=None, rebuild=false))]
+    fn new(
+        py: Python<'_>,
+        source: String,
+        recipe: Option<String>,
+        settings: Vec<(String, String)>,
+        config: Option<PathBuf>,
+        rebuild: bool,
+    ) -> PyResult<Reader> {
+        let request = Request { source, recipe, settings, config, rebuild };
+        enter::wait(py, move || {
+            let Found { catalog, settings, recipe } = request.open()?;
+            Ok(Reader { reader: Arc::new(reader::Reader::new(catalog, recipe.as_ref(), settings)?) })
+        })
+    }
+
+    /// How many samples the data set has.
+    fn __len__(&self) -> usize {
+        self.reader.catalog().len() as usize
+    }
+
+    /// The names of the classes.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.reader.catalog().classes().to_vec()
+    }
+
+    /// What names the data set, wherever it lies.
+    #[getter]
+    fn digest(&self) -> String {
+        self.reader.catalog().digest().to_string()
+    }
+
+    /// Type, layout and shape of one sample; None without a recipe.
+    #[getter]
+    fn output(&self) -> Option<(&'static str, &'static str, [usize; 3])> {
+        self.reader.output().map(described)
+    }
+
+    /// Whether it can be used in a forked child.
+    #[getter]
+    fn survives_fork(&self) -> bool {
+        self.reader.survives_fork()
+    }
+
+    /// These samples, in this order, with the random ops of `epoch`.
+    fn read(&self, py: Python<'_>, epoch: u64, ids: Vec<u32>) -> PyResult<Batch> {
+        if self.reader.survives_fork() {
+            return enter::short(py, || self.reader.read(epoch, &ids)).map(Batch::new);
+        }
+        let reader = self.reader.clone();
+        enter::wait(py, move || reader.read(epoch, &ids)).map(Batch::new)
+    }
+}
