@@ -5,7 +5,7 @@
 //!
 //! Resizing goes along the rows first and along the columns after it, as Pillow does: the order decides what is
 //! rounded in between. The library's weights have fewer bits than Pillow's, so where a value lies halfway between two
-//! the directions may both round the other way: about 1 value in 50,000 then differs by 2 of 255 instead of 1.
+//! the directions may both round the other way: of 188 million values in tests/parity, 3 differed by 2 of 255.
 
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
