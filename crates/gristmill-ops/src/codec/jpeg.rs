@@ -39,9 +39,9 @@ impl JpegDecoder {
     ) -> Result<(Rect, [u32; 2]), OpError> {
         let handle = match &mut self.handle {
             Some(handle) => handle,
-            none => none.insert(Handle::new().map_err(damaged)?),
+            none => none.insert(Handle::new().map_err(|complaint| damaged(&complaint))?),
         };
-        let header = handle.header(data).map_err(damaged)?;
+        let header = handle.header(data).map_err(|complaint| damaged(&complaint))?;
         let (width, height) = (header.width, header.height);
         if width == 0 || height == 0 {
             return Err(OpError::Corrupt { format: "JPEG", reason: "no picture in it".to_owned() });
@@ -68,7 +68,7 @@ impl JpegDecoder {
         }
         match outcome {
             Err(complaint) if !complaint.warning || complaint.message.contains(ENDS_EARLY) => {
-                Err(damaged(complaint))
+                Err(damaged(&complaint))
             }
             _ => Ok((region, [height, width])),
         }
@@ -90,7 +90,7 @@ impl JpegDecoder {
 /// What the library says when it had to make up the end of the data.
 const ENDS_EARLY: &str = "Premature end";
 
-fn damaged(complaint: Complaint) -> OpError {
+fn damaged(complaint: &Complaint) -> OpError {
     if complaint.message.contains(ENDS_EARLY) {
         return OpError::Truncated { format: "JPEG" };
     }

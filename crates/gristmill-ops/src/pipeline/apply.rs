@@ -146,24 +146,21 @@ fn inside([y, x]: [i64; 2], [height, width]: [u32; 2], image: [u32; 2]) -> Optio
 /// which part exactly. `None` when the resized picture is smaller than the crop in a direction.
 fn resized_middle(image: [u32; 2], side: u32, crop: [u32; 2]) -> Option<(Rect, Span)> {
     let [height, width] = image;
-    let resized = geometry::resized(side, height, width);
+    let after = geometry::resized(side, height, width);
     let along = |length: u32, resized: u32, crop: u32| {
         let start = u32::try_from(geometry::middle(resized, crop)).ok()?;
         if start + crop > resized {
             return None;
         }
         let scale = f64::from(length) / f64::from(resized);
-        let (from, size) = (f64::from(start) * scale, f64::from(crop) * scale);
+        let (begin, extent) = (f64::from(start) * scale, f64::from(crop) * scale);
         // A bilinear filter reaches one pixel of the coarser side; one more for rounding.
         let reach = scale.max(1.0) + 1.0;
-        let first = (from - reach).floor().max(0.0) as u32;
-        let end = ((from + size + reach).ceil() as u32).min(length);
-        Some((first, end - first, from, size.min(f64::from(length) - from)))
+        let first = (begin - reach).floor().max(0.0) as u32;
+        let end = ((begin + extent + reach).ceil() as u32).min(length);
+        Some((first, end - first, begin, extent.min(f64::from(length) - begin)))
     };
-    let (y, rows, from_y, size_y) = along(height, resized[0], crop[0])?;
-    let (x, columns, from_x, size_x) = along(width, resized[1], crop[1])?;
-    Some((
-        Rect { x, y, width: columns, height: rows },
-        Span { x: from_x, y: from_y, width: size_x, height: size_y },
-    ))
+    let (y, rows, top, tall) = along(height, after[0], crop[0])?;
+    let (x, columns, left, wide) = along(width, after[1], crop[1])?;
+    Some((Rect { x, y, width: columns, height: rows }, Span { x: left, y: top, width: wide, height: tall }))
 }

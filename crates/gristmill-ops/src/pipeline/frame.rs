@@ -3,8 +3,9 @@
 //! Cropping moves the view and flipping turns it around; neither touches a pixel. Ops that compute new pixels
 //! (resize, grey, RGB, padding) write them to the other buffer of the scratch, and the view then covers those.
 //!
-//! Resizing goes along the rows first and along the columns after it, as Pillow does. The library alone would choose
-//! the other order, which rounds differently, by 2 of 255 in rare places.
+//! Resizing goes along the rows first and along the columns after it, as Pillow does: the order decides what is
+//! rounded in between. The library's weights have fewer bits than Pillow's, so where a value lies halfway between two
+//! the directions may both round the other way: of 188 million values in tests/parity, 3 differed by 2 of 255.
 
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
@@ -200,9 +201,9 @@ impl Frame {
         let span = Span { x: span.x - f64::from(window.x), y: span.y - f64::from(window.y), ..span };
         let source = Source { pixels: from, stride: self.stride, window: window_in_memory };
         let outcome = if channels == 1 {
-            resample::<U8>(resizer, source, span, &mut narrow, to, size)
+            resample::<U8>(resizer, &source, span, &mut narrow, to, size)
         } else {
-            resample::<U8x3>(resizer, source, span, &mut narrow, to, size)
+            resample::<U8x3>(resizer, &source, span, &mut narrow, to, size)
         };
         scratch.narrow = narrow;
         outcome.map_err(|error| OpError::WrongOutput { reason: format!("resizing failed: {error}") })?;
@@ -305,13 +306,12 @@ struct Source<'a> {
 /// Rows first, then columns; either is skipped when it has nothing to do.
 fn resample<P: PixelTrait + InnerPixel>(
     resizer: &mut Resizer,
-    source: Source<'_>,
+    &Source { pixels, stride, window }: &Source<'_>,
     span: Span,
     narrow: &mut Vec<u8>,
     to: &mut [u8],
     [height, width]: [u32; 2],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let Source { pixels, stride, window } = source;
     let rows = pixels.len() / (stride * P::size());
     let picture = TypedImageRef::<P>::from_buffer(stride as u32, rows as u32, pixels)?;
     let part = TypedCroppedImage::from_ref(&picture, window.x, window.y, window.width, window.height)?;
