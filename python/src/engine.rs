@@ -44,7 +44,8 @@ impl Request {
             Some(name) => open::recipe(name)?,
             None => None,
         };
-        let opened = open::catalog(&self.source, &settings, self.rebuild, &mut |_| ControlFlow::Continue(()))?;
+        let opened =
+            open::catalog(&self.source, &settings, self.rebuild, &mut |_| ControlFlow::Continue(()))?;
         Ok(Found { catalog: opened.catalog, settings, recipe })
     }
 }

@@ -50,7 +50,8 @@ impl Epoch {
                 Ok(Polled::Pending) => {
                     py.check_signals()?;
                     if asked.elapsed() > self.stall {
-                        let error = py.detach(|| self.epoch.lock().unwrap_or_else(PoisonError::into_inner).stalled());
+                        let error =
+                            py.detach(|| self.epoch.lock().unwrap_or_else(PoisonError::into_inner).stalled());
                         return Err(exception(py, &error));
                     }
                 }

@@ -46,7 +46,13 @@ fn order(
     let uneven = match uneven {
         "drop" => Uneven::Drop,
         "pad" => Uneven::Pad,
-        other => return Err(error::named(py, "ConfigError", &format!("uneven is {other:?}; it must be drop or pad"))),
+        other => {
+            return Err(error::named(
+                py,
+                "ConfigError",
+                &format!("uneven is {other:?}; it must be drop or pad"),
+            ));
+        }
     };
     let shape = Shape { batch, rank, world, uneven, drop_last };
     enter::short(py, || {

@@ -8,8 +8,8 @@
 #![expect(unsafe_code, reason = "DLPack is a C structure whose consumer calls its destructor")]
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
-use pyo3::prelude::*;
 use pyo3::ffi;
+use pyo3::prelude::*;
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
@@ -91,7 +91,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Lends `place`, which must be memory that `owner` owns, keeps in place and does not touch while it lives.
-    pub(crate) fn new(owner: Arc<dyn Any + Send + Sync>, place: Place, shape: Vec<i64>, dtype: DataType) -> Memory {
+    pub(crate) fn new(
+        owner: Arc<dyn Any + Send + Sync>,
+        place: Place,
+        shape: Vec<i64>,
+        dtype: DataType,
+    ) -> Memory {
         let numbers: i64 = shape.iter().product();
         assert_eq!(numbers as usize * usize::from(dtype.bits / 8), place.bytes, "the shape has other bytes");
         Memory { owner, start: place.start, shape, dtype, taken: AtomicBool::new(false) }

@@ -28,13 +28,14 @@ pub struct DataSet {
     store: Arc<dyn Store>,
     /// The content of each object when all of them are held in memory, otherwise empty.
     resident: Vec<Bytes>,
+    resident_bytes: u64,
 }
 
 impl DataSet {
     /// Joins a catalog with the store its locations are in. Containers of bare pixels whose content is at most
     /// `resident_bytes_max` are read into memory now.
     pub fn new(catalog: Arc<Catalog>, store: Arc<dyn Store>, resident_bytes_max: u64) -> Result<DataSet> {
-        let mut set = DataSet { catalog, store, resident: Vec::new() };
+        let mut set = DataSet { catalog, store, resident: Vec::new(), resident_bytes: 0 };
         let bytes = set.catalog.total_bytes()?;
         let container = matches!(set.catalog.encoding(), Encoding::Raw(_));
         if set.catalog.gzip() && bytes > resident_bytes_max {
@@ -47,6 +48,7 @@ impl DataSet {
         }
         if container && bytes <= resident_bytes_max && !set.catalog.is_empty() {
             set.resident = set.wait(set.read_containers())?;
+            set.resident_bytes = set.resident.iter().map(|bytes| bytes.len() as u64).sum();
         }
         Ok(set)
     }
@@ -63,7 +65,7 @@ impl DataSet {
 
     /// How many bytes of the data set are held in memory.
     pub fn resident_bytes(&self) -> u64 {
-        self.resident.iter().map(|bytes| bytes.len() as u64).sum()
+        self.resident_bytes
     }
 
     /// Whether a thread that needs a sample can simply get it, without a reactor.

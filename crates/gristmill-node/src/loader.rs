@@ -360,7 +360,9 @@ impl Budget {
         let one = batch * sample_bytes.unwrap_or(0);
         // Two batches at least, one being filled while one is trained on, in at most three quarters of it all.
         if limit / 4 * 3 < 2 * one {
-            let needed = (2 * one).div_ceil(3) * 4 + set.resident_bytes();
+            // With room for a picture of some millions of pixels on every thread.
+            let work = options.threads as u64 * (64 << 20);
+            let needed = (2 * one).div_ceil(3) * 4 + work + set.resident_bytes();
             return Err(Error::config(format!(
                 "a batch of {batch} samples takes {one} bytes, so loader.memory_bytes_max = {} holds less than two",
                 options.memory_bytes_max

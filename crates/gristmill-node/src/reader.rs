@@ -43,7 +43,9 @@ impl Reader {
             pixels_max: settings.loader().pixels_max,
             scratch_bytes_max: (settings.loader().memory_bytes_max / 2) as usize,
         };
-        let compile = |recipe| Pipeline::new(recipe, catalog.encoding(), limits).map_err(|e| Error::config(e.to_string()));
+        let compile = |recipe| {
+            Pipeline::new(recipe, catalog.encoding(), limits).map_err(|e| Error::config(e.to_string()))
+        };
         let pipeline = recipe.map(compile).transpose()?;
         catalog.labels()?;
         let set = open::data_set(catalog, &settings)?;
@@ -79,7 +81,10 @@ impl Reader {
             return Err(Error::config(format!("there is no sample {id}: the data set has {samples}")));
         }
         if ids.len() > SAMPLES_MAX {
-            return Err(Error::config(format!("{} samples at once are over the limit of {SAMPLES_MAX}", ids.len())));
+            return Err(Error::config(format!(
+                "{} samples at once are over the limit of {SAMPLES_MAX}",
+                ids.len()
+            )));
         }
         let samples = self.fetch(ids)?;
         let labels = self.catalog().labels()?;
@@ -91,17 +96,14 @@ impl Reader {
         Ok(Batch { epoch, index: 0, ids: ids.to_vec(), labels, skipped: Vec::new(), data })
     }
 
-    fn process(
-        &self,
-        pipeline: &Pipeline,
-        epoch: u64,
-        ids: &[u32],
-        samples: &[Bytes],
-    ) -> Result<Tensor> {
+    fn process(&self, pipeline: &Pipeline, epoch: u64, ids: &[u32], samples: &[Bytes]) -> Result<Tensor> {
         let size = pipeline.output().bytes();
         let bytes = (size as u64).saturating_mul(ids.len() as u64);
         if bytes > self.settings.loader().memory_bytes_max {
-            return Err(Error::config(format!("{} samples take {bytes} bytes, over loader.memory_bytes_max", ids.len())));
+            return Err(Error::config(format!(
+                "{} samples take {bytes} bytes, over loader.memory_bytes_max",
+                ids.len()
+            )));
         }
         let mut tensor = Tensor::zeroed(bytes as usize, pipeline.output());
         let seed = self.settings.loader().seed;
@@ -124,8 +126,10 @@ impl Reader {
             return ids.iter().map(|&id| self.set.read_now(SampleId(id))).collect();
         };
         if self.process != std::process::id() {
-            return Err(Error::config("this reader's connections belong to the process that forked this one")
-                .hint("make a new reader in the child"));
+            return Err(Error::config(
+                "this reader's connections belong to the process that forked this one",
+            )
+            .hint("make a new reader in the child"));
         }
         let runtime = runtime.lock().unwrap_or_else(PoisonError::into_inner);
         runtime.block_on(async {

@@ -1,5 +1,7 @@
 //! What can be typed. Only what was typed: meaning is given in the commands.
 
+#![expect(clippy::doc_markdown, reason = "these comments are the help text, where backticks would be printed")]
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -127,7 +129,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Read a data set as a training would, and say how fast that is and what it waits for
-    #[command(after_help = "\
+    #[command(allow_negative_numbers = true, after_help = "\
 Examples:
   gristmill bench load /data/train --recipe imagenet-train --batch 64 --threads 2 --json
   gristmill bench load /data/train --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote

@@ -9,7 +9,6 @@ use crate::dataset::DataSet;
 use crate::report::add;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Fetches what the plan says until the epoch is over or stopped.
@@ -38,9 +37,6 @@ async fn drive(work: &Work, set: &DataSet) {
         }
         tokio::select! {
             Some(fetched) = reads.next(), if !reads.is_empty() => {
-                if let Ok(bytes) = &fetched.bytes {
-                    work.meters.fetched_bytes.fetch_add(bytes.len() as u64, Relaxed);
-                }
                 work.arrived(fetched);
             }
             () = work.wake_fetcher.notified() => {

@@ -4,7 +4,9 @@ use gristmill_core::plan::{Shape, Uneven};
 use gristmill_node::catalog::{self, BuildOptions, Catalog, Source};
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Batch, Data, Loader, LoaderOptions, OnBad};
-use gristmill_node::store::{FaultOptions, LocalStore, RetryOptions, Store, StoreOptions, ThrottleOptions, open};
+use gristmill_node::store::{
+    FaultOptions, LocalStore, RetryOptions, Store, StoreOptions, ThrottleOptions, open,
+};
 use gristmill_node::{Kind, Result};
 use gristmill_ops::Recipe;
 use std::fs;
@@ -16,7 +18,8 @@ use std::sync::{Arc, OnceLock};
 fn photos() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("loader-photos-{}", std::process::id()));
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("loader-photos-{}", std::process::id()));
         gristmill_testdata::cut_photos(&folder, 90, 7).unwrap();
         folder
     })
@@ -25,7 +28,8 @@ fn photos() -> &'static Path {
 fn catalog_of(folder: &Path) -> Arc<Catalog> {
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(folder).unwrap());
     let source = Source { root_url: store.url(), store, object: None, kind: None };
-    let draft = catalog::build(&source, &BuildOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let draft =
+        catalog::build(&source, &BuildOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
     Arc::new(draft.into_catalog().unwrap())
 }
 
@@ -64,7 +68,12 @@ fn seen(batch: &Batch) -> (u32, Vec<u32>, Vec<u32>, u64) {
     (batch.index, batch.ids.clone(), batch.labels.clone(), batch.fingerprint())
 }
 
-fn run(set: &Arc<DataSet>, options: LoaderOptions, epoch: u64, from: u32) -> Result<Vec<(u32, Vec<u32>, Vec<u32>, u64)>> {
+fn run(
+    set: &Arc<DataSet>,
+    options: LoaderOptions,
+    epoch: u64,
+    from: u32,
+) -> Result<Vec<(u32, Vec<u32>, Vec<u32>, u64)>> {
     let loader = Loader::new(set.clone(), Some(&recipe()), options)?;
     loader.epoch(epoch, from)?.map(|batch| batch.map(|batch| seen(&batch))).collect()
 }
@@ -78,9 +87,17 @@ fn the_same_order_and_bytes_with_any_number_of_threads_and_either_way_of_fetchin
     ids.sort_unstable();
     assert_eq!(ids, (0..90).collect::<Vec<_>>(), "every sample once");
     for threads in [2, 7] {
-        assert_eq!(run(&set, LoaderOptions { threads, ..options() }, 2, 0).unwrap(), one, "{threads} threads");
+        assert_eq!(
+            run(&set, LoaderOptions { threads, ..options() }, 2, 0).unwrap(),
+            one,
+            "{threads} threads"
+        );
     }
-    assert_eq!(run(&set, LoaderOptions { reads_in_flight: 5, ..options() }, 2, 0).unwrap(), one, "reads in flight");
+    assert_eq!(
+        run(&set, LoaderOptions { reads_in_flight: 5, ..options() }, 2, 0).unwrap(),
+        one,
+        "reads in flight"
+    );
     let other = run(&set, options(), 3, 0).unwrap();
     assert_ne!(other[0].1, one[0].1, "another epoch has another order");
 }
@@ -149,10 +166,16 @@ fn without_a_recipe_batches_hold_the_files_bytes() {
 #[test]
 fn faults_within_the_retry_limits_change_nothing() {
     let clean = run(&data(photos(), &StoreOptions::default()), options(), 0, 0).unwrap();
-    let retry = RetryOptions { attempts_max: 12, backoff_ms: 1, backoff_ms_max: 4, attempt_ms_max: 40, ..RetryOptions::default() };
+    let retry = RetryOptions {
+        attempts_max: 12,
+        backoff_ms: 1,
+        backoff_ms_max: 4,
+        attempt_ms_max: 40,
+        ..RetryOptions::default()
+    };
     let faults = Some(spoil(0.1));
-    let faulty = data(photos(), &StoreOptions { retry, faults, ..StoreOptions::default() });
-    let loader = Loader::new(faulty, Some(&recipe()), options()).unwrap();
+    let spoilt = data(photos(), &StoreOptions { retry, faults, ..StoreOptions::default() });
+    let loader = Loader::new(spoilt, Some(&recipe()), options()).unwrap();
     let mut epoch = loader.epoch(0, 0).unwrap();
     let with_faults: Vec<_> = epoch.by_ref().map(|batch| seen(&batch.unwrap())).collect();
     assert_eq!(with_faults, clean);
@@ -161,7 +184,13 @@ fn faults_within_the_retry_limits_change_nothing() {
 
 #[test]
 fn a_lost_store_is_one_clear_error() {
-    let retry = RetryOptions { attempts_max: 2, backoff_ms: 1, backoff_ms_max: 1, attempt_ms_max: 20, ..RetryOptions::default() };
+    let retry = RetryOptions {
+        attempts_max: 2,
+        backoff_ms: 1,
+        backoff_ms_max: 1,
+        attempt_ms_max: 20,
+        ..RetryOptions::default()
+    };
     let faults = Some(spoil(0.33));
     let set = data(photos(), &StoreOptions { retry, faults, ..StoreOptions::default() });
     for on_bad in [OnBad::Raise, OnBad::Skip] {
@@ -184,7 +213,8 @@ fn bad_samples_are_raised_or_skipped_and_named() {
     assert!(error.to_string().contains("rocket/text.jpg"), "{error}");
     assert!(error.remedy().unwrap().contains("skip"));
 
-    let loader = Loader::new(set, Some(&recipe()), LoaderOptions { on_bad: OnBad::Skip, ..options() }).unwrap();
+    let loader =
+        Loader::new(set, Some(&recipe()), LoaderOptions { on_bad: OnBad::Skip, ..options() }).unwrap();
     let mut epoch = loader.epoch(0, 0).unwrap();
     let batches: Vec<_> = epoch.by_ref().map(|batch| batch.unwrap()).collect();
     let skipped: Vec<&str> = batches.iter().flat_map(|b| &b.skipped).map(|bad| bad.reason.as_str()).collect();
@@ -216,15 +246,21 @@ fn the_memory_limit_is_checked_before_anything_is_read() {
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.to_string().contains("loader.memory_bytes_max"), "{error}");
     let hint = error.remedy().unwrap();
-    let needed: u64 = hint.split(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty()).unwrap().parse().unwrap();
-    assert!(run(&set, LoaderOptions { memory_bytes_max: needed, threads: 1, ..options() }, 0, 0).is_ok(), "{hint}");
+    let needed: u64 =
+        hint.split(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty()).unwrap().parse().unwrap();
+    assert!(
+        run(&set, LoaderOptions { memory_bytes_max: needed, threads: 1, ..options() }, 0, 0).is_ok(),
+        "{hint}"
+    );
 }
 
 #[test]
 fn a_consumer_may_keep_batches_or_leave_early() {
     let set = data(photos(), &StoreOptions::default());
     for reads_in_flight in [0, 8] {
-        let loader = Loader::new(set.clone(), Some(&recipe()), LoaderOptions { reads_in_flight, ..options() }).unwrap();
+        let loader =
+            Loader::new(set.clone(), Some(&recipe()), LoaderOptions { reads_in_flight, ..options() })
+                .unwrap();
         let kept: Vec<_> = loader.epoch(0, 0).unwrap().map(|batch| batch.unwrap()).collect();
         assert_eq!(kept.len(), 12, "keeping all batches does not hang");
         let mut early = loader.epoch(1, 0).unwrap();

@@ -1,6 +1,7 @@
 //! Integration tests of the node: real files, real sockets on loopback, no network.
 
-#[cfg(test)]
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod catalog;
 mod loader;
 mod store;

@@ -1,5 +1,7 @@
 //! The command line as a user meets it: real processes, real files, exit codes and sentences.
 
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod bad_input;
 mod commands;
 mod resume;

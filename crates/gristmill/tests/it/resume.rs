@@ -40,7 +40,7 @@ fn killed_and_resumed_runs_equal_an_uninterrupted_one() {
         let more = ["--from-batch", &from, "--threads", threads, "--batches-out", &name, "--step-ms", "5"];
         let mut child = place.command(&[&base[..], &more].concat()).stdout(Stdio::null()).spawn().unwrap();
         // About every tenth batch.
-        let give_up = Instant::now() + Duration::from_secs(60);
+        let give_up = Instant::now() + Duration::from_mins(1);
         while trace(&place.path(&name)).len() < 10 && child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < give_up, "stuck after {} batches", pieces.len());
             std::thread::sleep(Duration::from_millis(2));

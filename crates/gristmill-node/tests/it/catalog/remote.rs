@@ -64,6 +64,14 @@ impl Store for Late {
     fn immediate(&self) -> bool {
         false
     }
+
+    fn retries(&self) -> u64 {
+        self.inner.retries()
+    }
+
+    fn faults(&self) -> u64 {
+        self.inner.faults()
+    }
 }
 
 /// Builds from the late store; gives how many requests were in flight and how many objects were asked for.
