@@ -222,6 +222,8 @@ def jobs_for(jobs, name, file, image, rng):
     exact = [{"kind": "resize", "size": [50, 61]}]
     expected = np.asarray(Image.fromarray(image).resize((61, 50), Image.Resampling.BILINEAR))
     jobs.add(f"{name}: resize", file, image, recipe(*exact), 0, close(expected))
+    expected = np.asarray(Image.fromarray(grey[..., 0]).resize((61, 50), Image.Resampling.BILINEAR))[..., None]
+    jobs.add(f"{name}: grey resize", file, image, recipe({"kind": "grey"}, *exact), 0, close(expected))
 
 
 def main():
