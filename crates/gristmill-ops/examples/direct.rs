@@ -1,4 +1,4 @@
-//! What the pipeline costs beside the libraries it calls.
+//! What the pipeline costs beside libraries that do the same work.
 //!
 //! `direct FOLDER [ROUNDS]` takes every JPEG of a folder through the three library calls of `imagenet-train` by
 //! hand (decode of the crop, resize, normalise; reused buffers, the same crops), and through `Pipeline::run`, in

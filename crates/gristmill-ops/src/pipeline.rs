@@ -10,6 +10,7 @@
 mod apply;
 mod compile;
 mod frame;
+mod resize;
 mod scratch;
 mod tensor;
 

@@ -8,6 +8,7 @@ mod op;
 
 use std::fmt;
 
+use gristmill_core::nearest::nearest;
 use serde::{Deserialize, Serialize};
 
 pub use op::{Op, Size};
@@ -31,8 +32,8 @@ pub enum RecipeError {
     UnknownPreset {
         /// The name that was asked for.
         name: String,
-        /// The preset that is spelt most alike.
-        nearest: &'static str,
+        /// The preset that was probably meant.
+        nearest: Option<&'static str>,
     },
     /// The text is not a recipe.
     Syntax {
@@ -58,11 +59,13 @@ pub enum RecipeError {
 impl fmt::Display for RecipeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecipeError::UnknownPreset { name, nearest } => write!(
-                f,
-                "no recipe is called {name:?}; did you mean {nearest:?}? (there are {})",
-                Recipe::PRESETS.join(", ")
-            ),
+            RecipeError::UnknownPreset { name, nearest } => {
+                write!(f, "no recipe is called {name:?}")?;
+                if let Some(nearest) = nearest {
+                    write!(f, "; did you mean {nearest:?}?")?;
+                }
+                write!(f, " (there are {})", Recipe::PRESETS.join(", "))
+            }
             RecipeError::Syntax { reason } => write!(f, "not a recipe: {}", reason.trim_end()),
             RecipeError::Op { index, name, reason } => {
                 write!(f, "recipe op {} ({name}): {reason}", index + 1)
@@ -117,14 +120,8 @@ impl Recipe {
                 Op::Normalise { mean: vec![0.1307], std: vec![0.3081] },
             ],
             _ => {
-                let asked = name.to_lowercase();
-                let nearest = Recipe::PRESETS
-                    .iter()
-                    .min_by_key(|preset| (!preset.starts_with(&asked), edits(&asked, preset)));
-                return Err(RecipeError::UnknownPreset {
-                    name: name.to_owned(),
-                    nearest: nearest.copied().unwrap_or_default(),
-                });
+                let nearest = nearest(name, Recipe::PRESETS.iter().copied());
+                return Err(RecipeError::UnknownPreset { name: name.to_owned(), nearest });
             }
         };
         Ok(Recipe { ops })
@@ -145,22 +142,6 @@ impl Recipe {
         // Every value of a recipe has a TOML form, so there is nothing that could fail.
         toml::to_string(self).unwrap_or_default()
     }
-}
-
-/// How many letters must be inserted, removed or changed to get from one word to the other.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -188,11 +169,11 @@ mod tests {
     #[test]
     fn misspelt_presets_get_the_nearest_name() {
         for (asked, nearest) in [
-            ("imagenet", "imagenet-eval"),
-            ("imagenet_train", "imagenet-train"),
-            ("cifar", "cifar-train"),
-            ("MNIST", "mnist"),
-            ("", "mnist"),
+            ("imagenet_train", Some("imagenet-train")),
+            ("cifar-trian", Some("cifar-train")),
+            ("MNIST", Some("mnist")),
+            ("coco", None),
+            ("", None),
         ] {
             let error = Recipe::preset(asked).unwrap_err();
             assert_eq!(error, RecipeError::UnknownPreset { name: asked.into(), nearest });
@@ -200,6 +181,7 @@ mod tests {
                 error.to_string().contains("imagenet-train, imagenet-eval, cifar-train, mnist"),
                 "{error}"
             );
+            assert_eq!(error.to_string().contains("did you mean"), nearest.is_some(), "{error}");
         }
     }
 

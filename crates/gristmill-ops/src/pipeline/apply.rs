@@ -6,7 +6,8 @@
 use gristmill_core::rng::{Purpose, Stream};
 
 use super::compile::{Kind, Step};
-use super::frame::{Frame, Span};
+use super::frame::Frame;
+use super::resize::Axis;
 use super::{Draw, Limits, Pipeline, Scratch};
 use crate::{OpError, Rect, geometry};
 
@@ -51,7 +52,7 @@ impl Step {
             Kind::RandomCrop { size, padding } => {
                 inside(self.random_place(draw, image, size, padding)?, size, image)
             }
-            Kind::ResizeCrop { side, crop } => resized_middle(image, side, crop).map(|(window, _)| window),
+            Kind::ResizeCrop { side, crop } => resized_middle(image, side, crop).map(in_reach),
             Kind::Resize { .. } | Kind::Flip { .. } | Kind::Grey | Kind::Rgb => None,
         })
     }
@@ -85,22 +86,25 @@ impl Step {
         match self.kind {
             Kind::RandomResizedCrop { size, scale, ratio } => {
                 let rect = geometry::random_resized(&mut self.stream(draw), frame.size(), scale, ratio);
-                frame.resize(scratch, limits, input, rect, Span::of(rect), size)
+                let axes = [Axis::whole(rect.height, size[0]), Axis::whole(rect.width, size[1])];
+                frame.resize(scratch, limits, input, rect, axes)
             }
             Kind::Resize { size } => {
                 let size = size.resized([height, width]);
                 if size == frame.size() {
                     return Ok(());
                 }
-                frame.resize(scratch, limits, input, whole, Span::of(whole), size)
+                let axes = [Axis::whole(height, size[0]), Axis::whole(width, size[1])];
+                frame.resize(scratch, limits, input, whole, axes)
             }
             Kind::ResizeCrop { side, crop } => {
-                if let Some((window, span)) = resized_middle([height, width], side, crop) {
-                    return frame.resize(scratch, limits, input, window, span, crop);
-                }
                 let size = geometry::resized(side, height, width);
                 if size != frame.size() {
-                    frame.resize(scratch, limits, input, whole, Span::of(whole), size)?;
+                    if let Some(axes) = resized_middle([height, width], side, crop) {
+                        return frame.resize(scratch, limits, input, whole, axes);
+                    }
+                    let axes = [Axis::whole(height, size[0]), Axis::whole(width, size[1])];
+                    frame.resize(scratch, limits, input, whole, axes)?;
                 }
                 let place = [geometry::middle(size[0], crop[0]), geometry::middle(size[1], crop[1])];
                 frame.crop_padded(scratch, limits, input, place, crop)
@@ -123,13 +127,6 @@ impl Step {
     }
 }
 
-impl Span {
-    fn of(rect: Rect) -> Span {
-        let [x, y, width, height] = [rect.x, rect.y, rect.width, rect.height].map(f64::from);
-        Span { x, y, width, height }
-    }
-}
-
 /// The crop as a rectangle, unless a part of it is outside the picture.
 fn inside([y, x]: [i64; 2], [height, width]: [u32; 2], image: [u32; 2]) -> Option<Rect> {
     let fits =
@@ -142,25 +139,25 @@ fn inside([y, x]: [i64; 2], [height, width]: [u32; 2], image: [u32; 2]) -> Optio
     })
 }
 
-/// Resizing the shorter side and then cropping the middle, as one resize of a part: which pixels contribute, and
-/// which part exactly. `None` when the resized picture is smaller than the crop in a direction.
-fn resized_middle(image: [u32; 2], side: u32, crop: [u32; 2]) -> Option<(Rect, Span)> {
+/// Resizing the shorter side and then cropping the middle, as a resize to a span. `None` when the resized picture is
+/// smaller than the crop in a direction.
+fn resized_middle(image: [u32; 2], side: u32, crop: [u32; 2]) -> Option<[Axis; 2]> {
     let [height, width] = image;
     let after = geometry::resized(side, height, width);
-    let along = |length: u32, resized: u32, crop: u32| {
-        let start = u32::try_from(geometry::middle(resized, crop)).ok()?;
-        if start + crop > resized {
-            return None;
-        }
-        let scale = f64::from(length) / f64::from(resized);
-        let (begin, extent) = (f64::from(start) * scale, f64::from(crop) * scale);
-        // A bilinear filter reaches one pixel of the coarser side; one more for rounding.
-        let reach = scale.max(1.0) + 1.0;
-        let first = (begin - reach).floor().max(0.0) as u32;
-        let end = ((begin + extent + reach).ceil() as u32).min(length);
-        Some((first, end - first, begin, extent.min(f64::from(length) - begin)))
+    let along = |from: u32, to: u32, count: u32| {
+        let first = u32::try_from(geometry::middle(to, count)).ok()?;
+        (count <= to).then_some(Axis { from, to, first, count })
     };
-    let (y, rows, top, tall) = along(height, after[0], crop[0])?;
-    let (x, columns, left, wide) = along(width, after[1], crop[1])?;
-    Some((Rect { x, y, width: columns, height: rows }, Span { x: left, y: top, width: wide, height: tall }))
+    Some([along(height, after[0], crop[0])?, along(width, after[1], crop[1])?])
+}
+
+/// The pixels that a resize looks at. One more on each side: counted from the other end, rounding may add it.
+fn in_reach([down, across]: [Axis; 2]) -> Rect {
+    let along = |axis: Axis| {
+        let reach = axis.reach();
+        let first = reach.start.saturating_sub(1);
+        (first, (reach.end + 1).min(axis.from) - first)
+    };
+    let ((y, height), (x, width)) = (along(down), along(across));
+    Rect { x, y, width, height }
 }

@@ -3,9 +3,8 @@
 //! Ops that make new pixels read one buffer and write the other. Buffers only grow, so a run over pictures of
 //! ordinary size allocates nothing here; what a giant picture needed is given back after it.
 
-use fast_image_resize::Resizer;
-
 use super::frame::Place;
+use super::resize::Resizer;
 use crate::codec::JpegDecoder;
 
 /// How large a buffer may stay after a sample.
@@ -21,8 +20,6 @@ pub struct Scratch {
     pub(super) resizer: Resizer,
     pub(super) front: Vec<u8>,
     pub(super) back: Vec<u8>,
-    /// Between the two directions of a resize.
-    pub(super) narrow: Vec<u8>,
     raw_samples: u64,
 }
 
@@ -34,11 +31,7 @@ impl Scratch {
 
     /// How many bytes are held for the next sample.
     pub fn held_bytes(&self) -> usize {
-        self.front.capacity()
-            + self.back.capacity()
-            + self.narrow.capacity()
-            + self.resizer.size_of_internal_buffers()
-            + self.jpeg.held_bytes()
+        self.front.capacity() + self.back.capacity() + self.resizer.held_bytes() + self.jpeg.held_bytes()
     }
 
     /// For how many raw samples the time of the next one stands; 0: it is not to be timed.
@@ -48,13 +41,13 @@ impl Scratch {
     }
 
     pub(super) fn shrink(&mut self) {
-        for buffer in [&mut self.front, &mut self.back, &mut self.narrow] {
+        for buffer in [&mut self.front, &mut self.back] {
             if buffer.capacity() > KEEP_BYTES {
                 *buffer = Vec::new();
             }
         }
-        if self.resizer.size_of_internal_buffers() > KEEP_BYTES {
-            self.resizer.reset_internal_buffers();
+        if self.resizer.held_bytes() > KEEP_BYTES {
+            self.resizer = Resizer::default();
         }
         self.jpeg.shrink(KEEP_BYTES);
     }
