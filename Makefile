@@ -44,7 +44,7 @@ bench-load: build venv ## CPU per image against Pillow and the bare libraries, i
 	@$(PYTHON) bench/load.py
 
 bench-scale: build ## Ten million samples: open time, memory, order
-	@cargo run --release --locked -p gristmill-node --example ten_million | tee bench/results/scale.txt
+	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt
 
 reference: build ## Print the reference pages anew
 	@$(BIN) config reference > docs/reference/settings.md

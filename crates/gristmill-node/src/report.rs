@@ -168,30 +168,32 @@ impl fmt::Display for EpochReport {
         let Wait { total_ms, fetch_ms, decode_ms, ops_ms, hand_over_ms } = self.wait;
         writeln!(
             f,
-            "epoch {}: {} samples in {} batches, {:.2} s, {:.0} samples/s, {:.1} MB read",
+            "epoch {}: {} samples in {} {}, {}, {:.0} samples/s, {:.1} MB read",
             self.epoch,
             self.samples,
             self.batches,
-            self.wall_ms / 1e3,
+            if self.batches == 1 { "batch" } else { "batches" },
+            time(self.wall_ms),
             self.samples_per_s,
             self.bytes as f64 / 1e6
         )?;
-        writeln!(f, "  waited {:.2} s ({:.0} % of the epoch)", total_ms / 1e3, self.wait_share() * 100.0)?;
-        let parts =
-            [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
+        writeln!(f, "  waited {} ({:.0} % of the epoch)", time(total_ms), self.wait_share() * 100.0)?;
+        let parts = [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
         for (name, ms) in parts {
             let share = if total_ms > 0.0 { ms / total_ms } else { 0.0 };
             let bar = "#".repeat((share * 30.0).round() as usize);
-            writeln!(f, "    {name:<10} {:>8.2} s {:>4.0} %  {bar}", ms / 1e3, share * 100.0)?;
+            let row = format!("    {name:<10} {:>9} {:>4.0} %  {bar}", time(ms), share * 100.0);
+            writeln!(f, "{}", row.trim_end())?;
         }
         write!(
             f,
-            "  queues: {:.1} batches and {:.1} raw samples ready when asked; {} threads idle {:.2} s for bytes, {:.2} s because full",
+            "  ready when asked: {:.1} batches, {:.1} raw samples; {} {} idle {} for bytes, {} because full",
             self.ready_batches_mean,
             self.fetched_samples_mean,
             self.threads,
-            self.starved_ms / 1e3,
-            self.full_ms / 1e3
+            if self.threads == 1 { "thread" } else { "threads" },
+            time(self.starved_ms),
+            time(self.full_ms)
         )?;
         if self.retries > 0 {
             write!(f, "\n  {} reads were tried again", self.retries)?;
@@ -201,6 +203,11 @@ impl fmt::Display for EpochReport {
         }
         Ok(())
     }
+}
+
+/// A time in the unit that people would use for it.
+fn time(ms: f64) -> String {
+    if ms < 1_000.0 { format!("{ms:.1} ms") } else { format!("{:.2} s", ms / 1e3) }
 }
 
 #[cfg(test)]

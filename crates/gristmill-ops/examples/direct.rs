@@ -80,11 +80,13 @@ fn main() -> Result<(), Failure> {
 }
 
 fn jpegs(folder: &str) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut paths: Vec<_> = std::fs::read_dir(folder)?
-        .collect::<Result<Vec<_>, _>>()?
-        .iter()
-        .map(std::fs::DirEntry::path)
-        .collect();
+    let (mut folders, mut paths) = (vec![std::path::PathBuf::from(folder)], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() { folders.push(path) } else { paths.push(path) }
+        }
+    }
     paths.sort();
     let files: Vec<Vec<u8>> = paths
         .iter()

@@ -139,6 +139,22 @@ JSON fields of an epoch: epoch, samples, batches, samples_per_s, cpu_ms_per_samp
 wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; bytes, retries, skipped, ready_batches_mean, ….
 After several epochs one more object, with \"total\": true, holds their medians.")]
     Load(LoadArgs),
+    /// Say what a catalog of very many samples costs to open, hold and order
+    #[command(after_help = "Example:\n  gristmill bench scale --samples 10000000")]
+    Scale(ScaleArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ScaleArgs {
+    /// How many samples to pretend
+    #[arg(long, default_value_t = 10_000_000, value_name = "N")]
+    pub(crate) samples: u32,
+    /// Measure this catalog instead of writing one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) measure: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -3,6 +3,7 @@
 mod bench;
 mod catalog;
 mod config;
+mod scale;
 
 use crate::args::{Args, Bench, Command, Common};
 use crate::progress::Progress;
@@ -17,6 +18,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         Command::Catalog(command) => catalog::run(command),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
+        Command::Bench(Bench::Scale(args)) => scale::scale(&args),
         Command::Config(command) => config::run(command),
     }
 }

@@ -198,7 +198,13 @@ mod tests {
         assert_eq!(tensor.bytes(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
         assert_eq!(tensor.bytes().as_ptr(), start);
         drop(tensor);
-        assert_eq!(pool.take(16).as_ptr(), start, "the same memory again");
+        // A short batch first, whose unused rest must not be lost.
+        let mut short = pool.take(8);
+        assert_eq!(short.as_ptr(), start, "the same memory again");
+        let mut piece = short.split_to(8);
+        piece.unsplit(short);
+        drop(Tensor::new(piece, output(), pool.clone()));
+        assert_eq!(pool.take(16).as_ptr(), start, "and again, in full");
     }
 
     #[test]

@@ -348,7 +348,7 @@ impl Work {
     }
 
     fn assemble(&self, index: u32, open: Open, labels: &[u32], epoch: u64) -> Result<Batch> {
-        let Open { mut pieces, mut raw, mut bad, failure, .. } = open;
+        let Open { mut pieces, rest, mut raw, mut bad, failure, .. } = open;
         if let Some((_, error)) = failure {
             return Err(error);
         }
@@ -362,6 +362,8 @@ impl Work {
             let mut pieces = pieces.into_iter().map(|(_, memory)| memory);
             let mut whole = pieces.next().unwrap_or_default();
             pieces.for_each(|piece| whole.unsplit(piece));
+            // What a short last batch left unused: without it the memory would be too small for the next one.
+            whole.unsplit(rest);
             let mut tensor = Tensor::new(whole, output, self.pool.clone());
             if !bad_slots.is_empty() {
                 tensor.remove(&bad_slots);

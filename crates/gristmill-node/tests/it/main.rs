@@ -4,4 +4,5 @@
 
 mod catalog;
 mod loader;
+mod remote;
 mod store;

@@ -3,7 +3,7 @@
 mod conformance;
 mod faults;
 mod http;
-mod s3;
+pub(crate) mod s3;
 
 use conformance::{Excused, check, objects, write_objects};
 use gristmill_node::store::{

@@ -66,7 +66,7 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
         if args.common.json {
             json(&row)?;
         } else {
-            line(format_args!("{report}\n  {:.3} ms of CPU per sample", row.cpu_ms_per_sample))?;
+            line(format_args!("{report}\n  {} of CPU per sample", cpu(row.cpu_ms_per_sample)))?;
         }
         rows.push(row);
         stop::check()?;
@@ -191,7 +191,7 @@ fn total(rows: &[Row], as_json: bool) -> Result<()> {
             "threads": rows[0].threads,
         }));
     }
-    line(format_args!("{} epochs, medians: {rate:.0} samples/s, {cpu:.3} ms of CPU per sample", rows.len()))
+    line(format_args!("{} epochs, medians: {rate:.0} samples/s, {} of CPU per sample", rows.len(), self::cpu(cpu)))
 }
 
 /// One line per batch, for comparing runs.
@@ -216,6 +216,11 @@ impl Trace {
         let written = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
         Ok(written.map_err(|e| Error::io("write", &self.path, e))?)
     }
+}
+
+/// CPU time per sample, in the unit that shows it.
+fn cpu(ms: f64) -> String {
+    if ms < 0.1 { format!("{:.2} µs", ms * 1e3) } else { format!("{ms:.3} ms") }
 }
 
 fn process_cpu_ms() -> f64 {

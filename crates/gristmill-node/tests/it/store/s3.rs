@@ -13,10 +13,10 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 const KEY: &str = "GRISTMILLTESTKEY";
-const SECRET: &str = "not-for-messages-7391";
+pub(crate) const SECRET: &str = "not-for-messages-7391";
 
 /// Serves the folders below `root` as buckets, until the runtime ends.
-async fn serve(root: &Path) -> SocketAddr {
+pub(crate) async fn serve(root: &Path) -> SocketAddr {
     let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
     builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
     let service = builder.build();
@@ -33,7 +33,7 @@ async fn serve(root: &Path) -> SocketAddr {
     address
 }
 
-fn options(address: SocketAddr, secret: &str) -> StoreOptions {
+pub(crate) fn options(address: SocketAddr, secret: &str) -> StoreOptions {
     let set = [
         ("AWS_ENDPOINT_URL", format!("http://{address}")),
         ("AWS_REGION", "us-east-1".to_string()),
