@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity setup build venv bench-load bench-scale reference clean
+.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -14,7 +14,7 @@ help: ## Say what can be made
 demo: build ## Catalog the shipped data, read it from a slow store, say where the time went
 	@scripts/demo.sh
 
-test: setup lint unit parity ## Everything a change must pass
+test: setup lint unit parity python ## Everything a change must pass
 	@echo "make test: all green"
 
 setup: ## Install the system packages that building needs
@@ -36,12 +36,23 @@ parity: setup venv ## Pixels against Pillow
 	@cargo build --locked -p gristmill-ops --examples
 	@$(PYTHON) tests/parity/pillow.py target/debug/examples/pixels
 
+python: setup venv ## The Python package: format, types, stubs, tests
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --locked --quiet
+	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@MYPYPATH=python $(PYTHON) -m mypy.stubtest gristmill._gristmill
+	@$(PYTHON) -m pytest
+
 venv: setup
 	@scripts/venv.sh
 
 bench-load: build venv ## CPU per image against Pillow and the bare libraries, into bench/results
 	@cargo build --release --locked -p gristmill-ops --examples
 	@$(PYTHON) bench/load.py
+
+bench-peers: build venv ## The same pipeline through other loaders, side by side, into bench/results
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@$(PYTHON) bench/peers.py
 
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt

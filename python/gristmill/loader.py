@@ -148,7 +148,9 @@ class Loader(Generic[A]):
             "loader.on_bad": on_bad,
             **(settings or {}),
         }
-        text = [(str(key), str(value).lower() if isinstance(value, bool) else str(value)) for key, value in pairs.items()]
+        text = [
+            (str(key), str(value).lower() if isinstance(value, bool) else str(value)) for key, value in pairs.items()
+        ]
         self._engine = _gristmill.Engine(os.fspath(source), recipe_text(recipe), text, config=config, rebuild=rebuild)
         self._transform = transform
         self._collate_fn = collate_fn
@@ -168,7 +170,7 @@ class Loader(Generic[A]):
     def _array(self, memory: _gristmill.Memory) -> Any:
         import numpy as np
 
-        return np.from_dlpack(memory)  # type: ignore[arg-type]
+        return np.from_dlpack(memory)
 
     def _ones(self, count: int) -> Any:
         import numpy as np
@@ -202,7 +204,9 @@ class Loader(Generic[A]):
         return self._engine.batches()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.num_samples:,} samples, {len(self.classes)} classes, {len(self):,} batches)"
+        return (
+            f"{type(self).__name__}({self.num_samples:,} samples, {len(self.classes)} classes, {len(self):,} batches)"
+        )
 
     # Iteration.
 
@@ -246,7 +250,7 @@ class Loader(Generic[A]):
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next iteration reads. Naming the current one keeps the place of a resumed loader."""
         epoch = whole("epoch", epoch, 0)
-        if epoch != self._epoch:
+        if epoch != self._epoch or not self._resuming:
             self._epoch, self._batch, self._resuming = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler as TorchSampler
+from torch.utils.dlpack import from_dlpack
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError
@@ -52,7 +53,7 @@ class Loader(_Loader[torch.Tensor]):
         return _process_group_rank()
 
     def _array(self, memory: _gristmill.Memory) -> torch.Tensor:
-        tensor = torch.from_dlpack(memory)
+        tensor = from_dlpack(memory)
         return tensor.pin_memory() if self._pin else tensor
 
     def _ones(self, count: int) -> torch.Tensor:
@@ -88,7 +89,9 @@ class Dataset(TorchDataset[Any]):
         for name, function in (("transform", transform), ("target_transform", target_transform)):
             if function is not None and not callable(function):
                 raise ConfigError(f"{name} is {function!r}; it must be callable")
-        text = [(str(key), str(value)) for key, value in {"loader.seed": whole("seed", seed, 0), **(settings or {})}.items()]
+        text = [
+            (str(key), str(value)) for key, value in {"loader.seed": whole("seed", seed, 0), **(settings or {})}.items()
+        ]
         self._arguments = (os.fspath(source), recipe_text(recipe), text)
         self._config = config
         self.transform = transform
@@ -136,8 +139,8 @@ class Dataset(TorchDataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         batch = self._own_reader().read(int(self._epoch[0]), [int(index) for index in indices])
         memory = batch.images()
-        samples: Any = torch.from_dlpack(memory) if memory is not None else batch.raw()
-        labels: list[int] = torch.from_dlpack(batch.labels()).tolist()
+        samples: Any = from_dlpack(memory) if memory is not None else batch.raw()
+        labels: list[int] = from_dlpack(batch.labels()).tolist()
         transform = self.transform or (lambda sample: sample)
         target = self.target_transform or (lambda label: label)
         return [(transform(sample), target(label)) for sample, label in zip(samples, labels, strict=True)]
@@ -205,20 +208,28 @@ class Sampler(TorchSampler[list[int]]):
     def set_epoch(self, epoch: int) -> None:
         """Which epoch comes next. Naming the current one keeps the place of a resumed sampler."""
         epoch = whole("epoch", epoch, 0)
-        if epoch != self._epoch:
+        if epoch != self._epoch or not self._resuming:
             self._epoch, self._batch, self._resuming = epoch, 0, False
 
     def state_dict(self, *, batches_trained: int | None = None) -> dict[str, Any]:
         """Where it is. A DataLoader with workers asks for batches ahead of training: say how many were trained."""
         batch = self._batch if batches_trained is None else whole("batches_trained", batches_trained, 0)
-        return {"samples": self._samples, "seed": self._seed, "shape": list(self._shape), "epoch": self._epoch, "batch": batch}
+        return {
+            "samples": self._samples,
+            "seed": self._seed,
+            "shape": list(self._shape),
+            "epoch": self._epoch,
+            "batch": batch,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where ``state_dict`` was taken."""
         own = self.state_dict()
         for key in ("samples", "seed", "shape"):
             if state.get(key) != own[key]:
-                raise ConfigError(f"the state was saved with {key} = {state.get(key)!r}, but this sampler has {own[key]!r}")
+                raise ConfigError(
+                    f"the state was saved with {key} = {state.get(key)!r}, but this sampler has {own[key]!r}"
+                )
         self._epoch = whole("epoch", state.get("epoch"), 0)
         self._batch = whole("batch", state.get("batch"), 0)
         self._resuming = True

@@ -22,7 +22,7 @@ pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
-    let (sender, receiver) = channel();
+    let (sender, mut receiver) = channel();
     let run = move || {
         // Nobody listens any more after an interrupt; the result is then dropped here.
         let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
@@ -32,7 +32,8 @@ pub(crate) fn wait<T: Send + 'static>(
         .spawn(run)
         .map_err(|e| exception(py, &Error::io("start", "a thread", e)))?;
     loop {
-        match py.detach(|| receiver.recv_timeout(SIGNALS_EVERY)) {
+        let waiting = &mut receiver;
+        match py.detach(move || waiting.recv_timeout(SIGNALS_EVERY)) {
             Ok(outcome) => return finish(py, outcome),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {

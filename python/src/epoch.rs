@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 /// An epoch: gives batches until there are no more.
 #[pyclass(frozen, module = "gristmill._gristmill")]
 pub(crate) struct Epoch {
-    epoch: Mutex<loader::Epoch>,
+    running: Mutex<loader::Epoch>,
     stall: Duration,
     process: u32,
 }
 
 impl Epoch {
     pub(crate) fn new(epoch: loader::Epoch, stall: Duration) -> Epoch {
-        Epoch { epoch: Mutex::new(epoch), stall, process: std::process::id() }
+        Epoch { running: Mutex::new(epoch), stall, process: std::process::id() }
     }
 
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
@@ -41,7 +41,7 @@ impl Epoch {
         let asked = Instant::now();
         loop {
             let polled = py.detach(|| {
-                let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut epoch = self.running.lock().unwrap_or_else(PoisonError::into_inner);
                 epoch.poll(SIGNALS_EVERY)
             });
             match polled {
@@ -50,8 +50,8 @@ impl Epoch {
                 Ok(Polled::Pending) => {
                     py.check_signals()?;
                     if asked.elapsed() > self.stall {
-                        let error =
-                            py.detach(|| self.epoch.lock().unwrap_or_else(PoisonError::into_inner).stalled());
+                        let error = py
+                            .detach(|| self.running.lock().unwrap_or_else(PoisonError::into_inner).stalled());
                         return Err(exception(py, &error));
                     }
                 }
@@ -63,14 +63,14 @@ impl Epoch {
     /// What has been read so far and where the time went, as JSON.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
         self.check_process(py)?;
-        let report = py.detach(|| self.epoch.lock().unwrap_or_else(PoisonError::into_inner).report());
+        let report = py.detach(|| self.running.lock().unwrap_or_else(PoisonError::into_inner).report());
         serde_json::to_string(&report).map_err(|e| named(py, "GristmillError", &e.to_string()))
     }
 
     /// Ends the threads.
     fn close(&self, py: Python<'_>) {
         if self.process == std::process::id() {
-            py.detach(|| self.epoch.lock().unwrap_or_else(PoisonError::into_inner).end());
+            py.detach(|| self.running.lock().unwrap_or_else(PoisonError::into_inner).end());
         }
     }
 }
@@ -78,7 +78,7 @@ impl Epoch {
 /// One batch.
 #[pyclass(frozen, module = "gristmill._gristmill")]
 pub(crate) struct Batch {
-    batch: Arc<loader::Batch>,
+    inner: Arc<loader::Batch>,
     images: Option<Place>,
     ids: Numbers,
     labels: Numbers,
@@ -109,20 +109,20 @@ impl Batch {
             Data::Tensor(tensor) => Some(Place::of(tensor.bytes_mut())),
             Data::Raw(_) => None,
         };
-        Batch { batch: Arc::new(batch), images, ids, labels }
+        Batch { inner: Arc::new(batch), images, ids, labels }
     }
 }
 
 #[pymethods]
 impl Batch {
     fn __len__(&self) -> usize {
-        self.batch.len()
+        self.inner.len()
     }
 
     /// Its place in the epoch.
     #[getter]
     fn index(&self) -> u32 {
-        self.batch.index
+        self.inner.index
     }
 
     /// The samples' ids, as int64.
@@ -137,25 +137,25 @@ impl Batch {
 
     /// All samples as one tensor; None without a recipe.
     fn images(&self) -> Option<Memory> {
-        let (Data::Tensor(tensor), Some(place)) = (&self.batch.data, self.images) else { return None };
+        let (Data::Tensor(tensor), Some(place)) = (&self.inner.data, self.images) else { return None };
         let output = tensor.output();
-        let mut shape = vec![self.batch.len() as i64];
+        let mut shape = vec![self.inner.len() as i64];
         shape.extend(output.shape().map(|side| side as i64));
         let dtype = match output.dtype {
             Dtype::U8 => DataType::U8,
             Dtype::F32 => DataType::F32,
         };
-        Some(Memory::new(self.batch.clone(), place, shape, dtype))
+        Some(Memory::new(self.inner.clone(), place, shape, dtype))
     }
 
     /// The raw bytes of each sample, without a recipe.
     fn raw<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
-        let Data::Raw(samples) = &self.batch.data else { return Ok(None) };
+        let Data::Raw(samples) = &self.inner.data else { return Ok(None) };
         PyList::new(py, samples.iter().map(|sample| PyBytes::new(py, sample))).map(Some)
     }
 
     /// The samples that were left out because they are bad, with the reason.
     fn skipped(&self) -> Vec<(u32, String)> {
-        self.batch.skipped.iter().map(|bad| (bad.id.0, bad.reason.clone())).collect()
+        self.inner.skipped.iter().map(|bad| (bad.id.0, bad.reason.clone())).collect()
     }
 }

@@ -84,7 +84,15 @@ def png(colour, bits, rows, columns, packed, chunks=(), interlace=0):
 
 def adam7(pixels):
     """The rows of the seven passes of an interlaced picture with whole bytes per pixel."""
-    for y, x, dy, dx in [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]:
+    for y, x, dy, dx in [
+        (0, 0, 8, 8),
+        (0, 4, 8, 8),
+        (4, 0, 8, 4),
+        (0, 2, 4, 4),
+        (2, 0, 4, 2),
+        (0, 1, 2, 2),
+        (1, 0, 2, 1),
+    ]:
         part = pixels[y::dy, x::dx]
         if part.size:
             yield from (row.tobytes() for row in part)
@@ -110,8 +118,9 @@ def made_pngs(rng):
                     yield f"{name}-trns.png", png(colour, bits, rows, columns, packed, trns)
         for colour, channels in {0: 1, 2: 3, 6: 4}.items():
             pixels = texture(rng, rows, columns, channels)
-            yield f"made-{rows}x{columns}-interlaced{colour}.png", png(
-                colour, 8, rows, columns, adam7(pixels), interlace=1
+            yield (
+                f"made-{rows}x{columns}-interlaced{colour}.png",
+                png(colour, 8, rows, columns, adam7(pixels), interlace=1),
             )
 
 
