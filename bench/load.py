@@ -1,6 +1,6 @@
 """CPU time per image: Gristmill's loader, the bare libraries, and Pillow, on the same files in one run.
 
-    make bench-load                      # the ImageNet sample of GRISTMILL_DATA, else pictures cut from the shipped photos
+    make bench-load                      # the ImageNet sample of GRISTMILL_DATA, else cut from the shipped photos
     .venv/bin/python bench/load.py DIR   # your own folder of JPEGs
 
 Repeats are interleaved and medians reported, because machines are noisy; the ratios are what to look at. Written to
@@ -16,37 +16,15 @@ import random
 import statistics
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from pictures import CATALOGS, RELEASE, ROOT, jpegs, pictures
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parent.parent
-RELEASE = ROOT / "target" / "release"
 REPEATS = 5
-
-
-def data_folder() -> tuple[Path, str]:
-    """The pictures to measure on, and what to call them."""
-    if len(sys.argv) > 1:
-        return Path(sys.argv[1]), sys.argv[1]
-    work = ROOT / "bench" / "work"
-    work.mkdir(parents=True, exist_ok=True)
-    shared = Path(os.environ.get("GRISTMILL_DATA", ROOT.parent / "shared" / "data")) / "imagenet-sample" / "images.tar"
-    if shared.exists():
-        folder = work / "imagenet"
-        if not folder.exists():
-            with tarfile.open(shared) as archive:
-                archive.extractall(work / "imagenet.growing", filter="data")
-            (work / "imagenet.growing").rename(folder)
-        return folder, "ImageNet sample (260 JPEGs)"
-    print(f"{shared} is absent (set GRISTMILL_DATA): measuring on pictures cut from the shipped photos")
-    folder = work / "photos"
-    if not folder.exists():
-        subprocess.run([RELEASE / "cut-photos", folder, "600"], check=True)
-    return folder, "600 pictures cut from the shipped photos"
 
 
 def pillow_ms(files: list[Path], seed: int) -> float:
@@ -75,10 +53,11 @@ def pillow_ms(files: list[Path], seed: int) -> float:
     return (time.process_time() - start) * 1e3 / len(files)
 
 
-def run_json(command: list[str | Path]) -> dict:
+def run_json(command: list[str | Path]) -> dict[str, Any]:
     """The last JSON line a command prints."""
     out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
-    return json.loads(out.strip().splitlines()[-1])
+    result: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    return result
 
 
 def bare(folder: Path, at_once: int) -> dict[str, float]:
@@ -91,13 +70,13 @@ def bare(folder: Path, at_once: int) -> dict[str, float]:
 
 
 def main() -> None:
-    folder, name = data_folder()
-    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in {".jpg", ".jpeg"})
+    folder, name = (Path(sys.argv[1]), sys.argv[1]) if len(sys.argv) > 1 else pictures()
+    files = jpegs(folder)
     grist = [RELEASE / "gristmill", "bench", "load", folder, "--recipe", "imagenet-train", "--batch", "64"]
     rows: dict[str, list[float]] = {k: [] for k in ("loader, 2 threads", "loader, 1 thread", "pillow")}
     rates: dict[str, list[float]] = {"loader, 2 threads": [], "loader, 1 thread": []}
     bare_ms: dict[str, list[float]] = {}
-    env = ["--set", f"catalog.folder={ROOT / 'bench' / 'work' / 'catalogs'}", "--json", "--epochs", "6"]
+    env = ["--set", f"catalog.folder={CATALOGS}", "--json", "--epochs", "6"]
     for repeat in range(REPEATS):
         for threads in ("2", "1"):
             key = f"loader, {threads} thread{'s' if threads == '2' else ''}"
@@ -114,8 +93,9 @@ def main() -> None:
     mid = {k: statistics.median(v) for k, v in {**rows, **bare_ms}.items()}
     lines = [
         f"CPU ms per image, imagenet-train recipe, {name}, warm page cache",
-        f"command: make bench-load     machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
-        f"medians of {REPEATS} interleaved repeats [least .. most]; Pillow {Image.__version__}, one process, one thread",
+        f"command: make bench-load     "
+        f"machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        f"medians of {REPEATS} interleaved repeats [least .. most]; Pillow {Image.__version__} in one thread",
         "",
     ]
     for key, values in {**rows, **bare_ms}.items():

@@ -69,7 +69,7 @@ def main() -> None:
                 save(args.checkpoint, {**parts, "order": order})
             time.sleep(args.pause_ms / 1e3)
         print(f"epoch {epoch}: loss {loss.item():.4f}")
-    print(f"order {order[:16]}, weights {sum(float(p.double().sum()) for p in model.parameters()):.12f}")
+    print(f"order {order[:16]}, weights {sum(float(p.detach().double().sum()) for p in model.parameters()):.12f}")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ impl Engine {
         let request = Request { source, recipe, settings, config, rebuild };
         enter::wait(py, move || {
             let Found { catalog, settings, recipe } = request.open()?;
-            let set = open::data_set(catalog.clone(), &settings)?;
+            let set = open::data_set(catalog.clone(), &settings, &|| false)?;
             let loader = Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?;
             Ok(Engine { loader: Arc::new(loader), catalog })
         })

@@ -119,11 +119,26 @@ pub struct BuildOptions {
     pub built_unix_s: u64,
 }
 
+impl BuildOptions {
+    /// Columns are a list's: choosing one of anything else would do nothing.
+    fn refuse_columns(&self, source: &str) -> Result<()> {
+        let chosen = [("--path-column", &self.path_column), ("--label-column", &self.label_column)];
+        match chosen.iter().find(|(_, column)| column.is_some()) {
+            None => Ok(()),
+            Some((option, _)) => Err(crate::Error::config(format!("{source} is not a list and has no columns"))
+                .hint(format!("leave {option} out, or name a .csv or .jsonl list"))),
+        }
+    }
+}
+
 /// Finds the samples of `source`. Blocks until done; `progress` may stop it.
 pub fn build(source: &Source, options: &BuildOptions, progress: &mut OnProgress<'_>) -> Result<Draft> {
     scan::run(move || async move {
         let scan = Scan::new(source.store.as_ref(), &source.root_url, progress);
         let (found, notes) = detect::detect(&scan, source).await?;
+        if !matches!(found, detect::Found::List(_)) {
+            options.refuse_columns(&source.root_url)?;
+        }
         let mut draft = match found {
             detect::Found::Folder(listing) => folder::build(&scan, listing, options)?,
             detect::Found::List(list) => list::build(&scan, &list, options).await?,

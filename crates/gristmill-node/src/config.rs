@@ -5,9 +5,11 @@
 //! remembers which layer set it. The reference page is printed from the same table.
 //!
 //! Deliberately not here: credentials of object stores (they stay in the stores' own environment variables) and
-//! any reading of the environment outside of [`Config::load`].
+//! any reading of the environment outside of [`Config::load`]. A `GRISTMILL_*` variable that is no setting is an
+//! error and not passed over: a slip of the hand would silently train with a default.
 
 mod keys;
+pub(crate) mod text;
 mod units;
 
 pub use keys::{KEYS, Key};
@@ -18,10 +20,16 @@ use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
 use crate::{Error, Kind, Result};
 use gristmill_core::nearest::nearest;
 use gristmill_core::plan::{Shape, Uneven};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// The largest config file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Variables that are ours and no settings: the config file, and the data that tests and benchmarks read.
+const OTHER_VARIABLES: [&str; 2] = ["GRISTMILL_CONFIG", "GRISTMILL_DATA"];
+/// How long an attempt may take where reads are spoiled on purpose, so that a stall is soon over.
+const FAULTY_ATTEMPT_MS_MAX: u64 = 1_000;
 
 /// Who set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,18 +106,19 @@ impl Config {
         if let Some(path) = named.or_else(|| here.is_file().then_some(here)) {
             config.file(&path)?;
         }
-        for (index, key) in KEYS.iter().enumerate() {
-            let name = key.environment();
-            if let Some(value) = std::env::var_os(&name) {
-                let value =
-                    value.into_string().map_err(|_| Error::config(format!("{name} is not valid UTF-8")))?;
-                config.set(index, &value, Origin::Environment(name))?;
-            }
-        }
+        config.environment(std::env::vars_os())?;
         for (name, value) in arguments {
             let index = find(name, "an argument")?;
             config.set(index, value, Origin::Argument)?;
         }
+        config.settings.check()?;
+        Ok(config)
+    }
+
+    /// Defaults and this file alone, whatever else is set.
+    pub fn from_file(path: &Path) -> Result<Config> {
+        let mut config = Config::default();
+        config.file(path)?;
         config.settings.check()?;
         Ok(config)
     }
@@ -134,16 +143,32 @@ impl Config {
         Ok(())
     }
 
-    fn file(&mut self, path: &Path) -> Result<()> {
-        let failed = |e| Error::io("read", path.display(), e);
-        let size = std::fs::metadata(path).map_err(failed)?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(Error::config(format!(
-                "{} has {size} bytes; that is no config file",
-                path.display()
-            )));
+    /// Lays variables over what is set. In the order of the table, so that the same error is always the first.
+    fn environment(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<()> {
+        let mut ours: BTreeMap<String, OsString> = variables
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .filter(|(name, _)| name.starts_with("GRISTMILL_") && !OTHER_VARIABLES.contains(&name.as_str()))
+            .collect();
+        for (index, key) in KEYS.iter().enumerate() {
+            let name = key.environment();
+            if let Some(value) = ours.remove(&name) {
+                let value =
+                    value.into_string().map_err(|_| Error::config(format!("{name} is not valid UTF-8")))?;
+                self.set(index, &value, Origin::Environment(name))?;
+            }
         }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let Some(name) = ours.keys().next() else { return Ok(()) };
+        let error = Error::config(format!("the environment variable {name} is not a setting"));
+        let known: Vec<String> = KEYS.iter().map(Key::environment).collect();
+        let known = known.iter().map(String::as_str).chain(OTHER_VARIABLES);
+        Err(match nearest(name, known) {
+            Some(known) => error.hint(format!("did you mean {known}? If not, unset it")),
+            None => error.hint("unset it; `gristmill config reference` lists all of them"),
+        })
+    }
+
+    fn file(&mut self, path: &Path) -> Result<()> {
+        let text = text::read(path, "config file", FILE_BYTES_MAX)?;
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
             Error::config(format!("{} is not valid TOML: {}", path.display(), e.message())).hint(
                 e.span().map_or(String::new(), |span| {
@@ -234,16 +259,22 @@ impl Settings {
         };
         let slow =
             throttle.latency_ms > 0 || throttle.bytes_per_s.is_some() || throttle.requests_per_s.is_some();
+        let mut retry = self.retry.clone();
+        let faulty = self.fault_share > 0.0;
+        if faulty && retry.attempt_ms_max == RetryOptions::default().attempt_ms_max {
+            retry.attempt_ms_max = FAULTY_ATTEMPT_MS_MAX.min(retry.deadline_ms);
+        }
+        let faults = faulty.then(|| self.faults(retry.attempt_ms_max));
         StoreOptions {
-            retry: self.retry.clone(),
+            retry,
             throttle: slow.then_some(throttle),
-            faults: (self.fault_share > 0.0).then(|| self.faults()),
+            faults,
             ..StoreOptions::default()
         }
     }
 
     /// A third each of errors, stalls and short bodies.
-    fn faults(&self) -> FaultOptions {
+    fn faults(&self, attempt_ms_max: u64) -> FaultOptions {
         let rate = self.fault_share / 3.0;
         FaultOptions {
             seed: self.fault_seed,
@@ -251,7 +282,7 @@ impl Settings {
             stall_rate: rate,
             short_rate: rate,
             // Just longer than an attempt may take: noticed, and no longer than it must be.
-            stall_ms: self.retry.attempt_ms_max + 1,
+            stall_ms: attempt_ms_max.saturating_add(1),
         }
     }
 

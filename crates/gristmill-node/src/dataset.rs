@@ -8,18 +8,21 @@
 
 use crate::catalog::{self, Catalog, Location};
 use crate::store::Store;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use gristmill_core::SampleId;
 use gristmill_ops::Encoding;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How much of a container is asked for in one read: enough to amortise a round trip, little enough to retry.
 const WHOLE_READ_BYTES: u64 = 8 << 20;
 /// How many of those reads are in flight.
 const WHOLE_READS: usize = 8;
+/// How often the caller is asked whether to stop.
+const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// Samples by id, wherever their bytes rest.
 #[derive(Debug)]
@@ -33,8 +36,13 @@ pub struct DataSet {
 
 impl DataSet {
     /// Joins a catalog with the store its locations are in. Containers of bare pixels whose content is at most
-    /// `resident_bytes_max` are read into memory now.
-    pub fn new(catalog: Arc<Catalog>, store: Arc<dyn Store>, resident_bytes_max: u64) -> Result<DataSet> {
+    /// `resident_bytes_max` are read into memory now; `stop` is asked now and then whether to give that up.
+    pub fn new(
+        catalog: Arc<Catalog>,
+        store: Arc<dyn Store>,
+        resident_bytes_max: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<DataSet> {
         let mut set = DataSet { catalog, store, resident: Vec::new(), resident_bytes: 0 };
         let bytes = set.catalog.total_bytes()?;
         let container = matches!(set.catalog.encoding(), Encoding::Raw(_));
@@ -47,7 +55,7 @@ impl DataSet {
             .hint("unpack the files with gunzip and catalog them again, or raise loader.memory_bytes_max"));
         }
         if container && bytes <= resident_bytes_max && !set.catalog.is_empty() {
-            set.resident = set.wait(set.read_containers())?;
+            set.resident = set.wait(set.read_containers(), stop)?;
             set.resident_bytes = set.resident.iter().map(|bytes| bytes.len() as u64).sum();
         }
         Ok(set)
@@ -88,12 +96,21 @@ impl DataSet {
     }
 
     /// Drives a future that needs this data set's store, from a thread without a runtime.
-    pub fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+    fn wait<T>(&self, future: impl Future<Output = Result<T>>, stop: &dyn Fn() -> bool) -> Result<T> {
         if self.store.immediate() {
             return futures::executor::block_on(future);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?.block_on(future)
+        runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?.block_on(async {
+            let mut future = std::pin::pin!(future);
+            loop {
+                match tokio::time::timeout(STOP_EVERY, &mut future).await {
+                    Ok(result) => return result,
+                    Err(_) if stop() => return Err(Error::new(Kind::Stopped, "stopped while reading the data set")),
+                    Err(_) => {}
+                }
+            }
+        })
     }
 
     async fn read_containers(&self) -> Result<Vec<Bytes>> {

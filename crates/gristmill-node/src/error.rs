@@ -103,6 +103,15 @@ impl Error {
         self.hint.as_deref()
     }
 
+    /// Whether it is about one sample, so that a user may choose to go on without it.
+    pub fn is_bad_sample(&self) -> bool {
+        let denied = |source: &(dyn std::error::Error + Send + Sync + 'static)| {
+            let io = source.downcast_ref::<std::io::Error>();
+            io.is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied)
+        };
+        matches!(self.kind, Kind::Corrupt | Kind::NotFound) || self.source.as_deref().is_some_and(denied)
+    }
+
     /// Whether trying the same again may work.
     pub fn is_retryable(&self) -> bool {
         self.kind == Kind::Unavailable

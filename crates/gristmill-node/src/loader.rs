@@ -85,7 +85,9 @@ impl Rules {
 /// How the memory limit is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Budget {
-    /// For open and finished batches.
+    /// One batch, when its size is known.
+    one: u64,
+    /// For open and finished batches, and the one that the consumer works on.
     batches: u64,
     /// For raw bytes on their way.
     raw: u64,
@@ -128,13 +130,12 @@ impl Loader {
             direct,
             claim_samples: claim_samples(&set, &options)?,
             open_batches_max: options.prefetch_batches + 1,
-            batch_bytes_max: budget.batches,
+            batch_bytes_max: budget.batches - budget.one,
             raw_bytes_max: budget.raw,
             reads_in_flight: if options.reads_in_flight == 0 { 64 } else { options.reads_in_flight },
             set: set.clone(),
         };
-        let largest = u64::from(options.shape.batch.min(set.catalog().len())) * sample_bytes.unwrap_or(0);
-        let pool = Arc::new(Pool::new(largest as usize, options.prefetch_batches + 2));
+        let pool = Arc::new(Pool::new(budget.one as usize, (budget.batches / budget.one.max(1)) as usize));
         Ok(Loader { set, pipeline, options, rules, pool })
     }
 
@@ -192,11 +193,14 @@ impl Loader {
             let (shared, set) = (work.clone(), self.set.clone());
             threads.push(spawn("grist-fetch", &work, move || fetch::run(&shared, &set))?);
         }
-        let report = EpochReport { epoch, threads: self.options.threads, ..EpochReport::default() };
+        let from_memory = self.set.resident_bytes() > 0;
+        let threads_used = self.options.threads;
+        let report = EpochReport { epoch, threads: threads_used, from_memory, ..EpochReport::default() };
         Ok(Epoch {
             work,
             set: self.set.clone(),
             threads,
+            passed_over: Vec::new(),
             report,
             ledger: WaitLedger::default(),
             stall: Duration::from_millis(self.options.stall_ms_max),
@@ -215,6 +219,8 @@ pub struct Epoch {
     work: Arc<Work>,
     set: Arc<DataSet>,
     threads: Vec<JoinHandle<()>>,
+    /// Bad samples of batches that were passed over because nothing was left of them.
+    passed_over: Vec<BadSample>,
     report: EpochReport,
     ledger: WaitLedger,
     stall: Duration,
@@ -242,8 +248,8 @@ impl Epoch {
         self.work.plan.batches()
     }
 
-    /// Hands over batches in which every sample is bad, too. Otherwise they are errors, because no training can
-    /// use them.
+    /// Hands over batches in which every sample is bad, too. Otherwise they are passed over, because no training
+    /// can use them; or errors, where other ranks would wait for this one.
     #[must_use]
     pub fn with_empty_batches(mut self) -> Epoch {
         self.empty_batches = true;
@@ -263,18 +269,26 @@ impl Epoch {
         let hand_over = if let Ok(Taken::Batch(_, lay_ready)) = &taken { *lay_ready } else { Duration::ZERO };
         self.ledger.end(&self.work.meters, asked.elapsed(), hand_over);
         match taken {
-            Ok(Taken::Batch(batch, _)) if batch.is_empty() && !self.empty_batches => {
-                self.end();
-                let first = batch.skipped.first().map_or("", |bad| &bad.reason);
-                let (index, all) = (batch.index, batch.skipped.len());
-                Err(Error::corrupt(format!("all {all} samples of batch {index} are bad, the first: {first}")))
+            Ok(Taken::Batch(mut batch, _)) if batch.is_empty() && !self.empty_batches => {
+                self.report.skipped += batch.skipped.len() as u64;
+                if self.work.plan.shape().world > 1 {
+                    self.end();
+                    let first = batch.skipped.first().map_or("", |bad| &bad.reason);
+                    let (index, all) = (batch.index, batch.skipped.len());
+                    let message = format!("all {all} samples of batch {index} are bad, the first: {first}");
+                    return Err(Error::corrupt(message).hint("mend or remove them: every rank needs every batch"));
+                }
+                self.passed_over.append(&mut batch.skipped);
+                Ok(Polled::Pending)
             }
-            Ok(Taken::Batch(batch, _)) => {
+            Ok(Taken::Batch(mut batch, _)) => {
+                let left_out = batch.skipped.len() as u64;
+                batch.skipped.splice(0..0, self.passed_over.drain(..));
                 self.depth_sums.0 += batches as u64;
                 self.depth_sums.1 += samples as u64;
                 self.report.batches += 1;
                 self.report.samples += batch.len() as u64;
-                self.report.skipped += batch.skipped.len() as u64;
+                self.report.skipped += left_out;
                 Ok(Polled::Batch(batch))
             }
             Ok(Taken::Pending) => Ok(Polled::Pending),
@@ -291,10 +305,15 @@ impl Epoch {
 
     /// The next batch; an error when it takes longer than `stall_ms_max`.
     pub fn next_batch(&mut self) -> Result<Option<Box<Batch>>> {
-        match self.poll(self.stall)? {
-            Polled::Batch(batch) => Ok(Some(batch)),
-            Polled::Done => Ok(None),
-            Polled::Pending => Err(self.stalled()),
+        let asked = Instant::now();
+        loop {
+            match self.poll(self.stall)? {
+                Polled::Batch(batch) => return Ok(Some(batch)),
+                Polled::Done => return Ok(None),
+                // Sooner than that it was a batch that was passed over.
+                Polled::Pending if asked.elapsed() < self.stall => {}
+                Polled::Pending => return Err(self.stalled()),
+            }
         }
     }
 
@@ -369,10 +388,10 @@ impl Budget {
             ))
             .hint(format!("raise it to at least {needed}, or take smaller batches")));
         }
-        let wanted = one * (options.prefetch_batches as u64 + 1).max(2);
+        let wanted = one * (options.prefetch_batches as u64 + 2);
         let batches = if sample_bytes.is_some() { wanted.min(limit / 4 * 3) } else { limit / 2 };
         let rest = limit - batches;
-        Ok(Budget { batches, raw: rest / 2, scratch: rest / 2 / options.threads as u64 })
+        Ok(Budget { one, batches, raw: rest / 2, scratch: rest / 2 / options.threads as u64 })
     }
 
     /// Refuses a data set with a sample that could never be loaded within the limit.

@@ -4,8 +4,8 @@
 //! under a name made from the source, and used again until it is rebuilt: reading then finds data that changed by
 //! its size, and `gristmill catalog check` finds all of it.
 
-use crate::catalog::{self, BuildOptions, Catalog, OnProgress, Source};
-use crate::config::Settings;
+use crate::catalog::{self, BuildOptions, Catalog, Draft, OnProgress, Source, SourceKind};
+use crate::config::{Settings, text};
 use crate::dataset::DataSet;
 use crate::store;
 use crate::{Error, Kind, Result};
@@ -18,6 +18,9 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Endings by which a URL names one file instead of a folder.
 const FILE_ENDINGS: [&str; 9] =
     [".tar", ".csv", ".tsv", ".jsonl", ".ndjson", ".bin", "-ubyte", "-ubyte.gz", ".idx"];
+
+/// The largest recipe file that is read.
+const RECIPE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where the catalog of a data set came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,20 @@ pub struct Opened {
     pub provenance: Provenance,
 }
 
+/// What there is before anything is built.
+#[derive(Debug)]
+pub enum Looked {
+    /// A catalog.
+    There(Opened),
+    /// Data without a catalog; one is kept at `path` once it is built.
+    Missing {
+        /// The data.
+        source: Source,
+        /// The place for its catalog.
+        path: PathBuf,
+    },
+}
+
 /// The catalog of `source`: the file itself if it is one, the one kept from before, or a new one.
 pub fn catalog(
     source: &str,
@@ -46,29 +63,56 @@ pub fn catalog(
     rebuild: bool,
     progress: &mut OnProgress<'_>,
 ) -> Result<Opened> {
-    if is_catalog(Path::new(source)) {
-        let catalog = Arc::new(Catalog::open(Path::new(source))?);
-        return Ok(Opened { catalog, provenance: Provenance::Given });
-    }
-    let found = find(source, settings)?;
-    let path = kept_path(&found, settings)?;
-    if !rebuild && path.exists() {
-        // One that cannot be used any more (another version, a damaged disk) is simply built again.
-        if let Ok(catalog) = Catalog::open(&path) {
-            return Ok(Opened { catalog: Arc::new(catalog), provenance: Provenance::Kept(path) });
+    match look(source, None, settings, rebuild)? {
+        Looked::There(opened) => Ok(opened),
+        Looked::Missing { source, path } => {
+            let options = BuildOptions { built_unix_s: now_unix_s(), ..BuildOptions::default() };
+            keep(&catalog::build(&source, &options, progress)?, path)
         }
     }
-    let options = BuildOptions { built_unix_s: now_unix_s(), ..BuildOptions::default() };
-    let draft = catalog::build(&found, &options, progress)?;
+}
+
+/// The catalog of `source` if there is one, without building it; a kept one must be of the `kind`, if one is given.
+pub fn look(source: &str, kind: Option<SourceKind>, settings: &Settings, rebuild: bool) -> Result<Looked> {
+    if is_catalog(Path::new(source)) {
+        if rebuild {
+            return Err(Error::config(format!("{source} is a catalog and cannot be built from itself"))
+                .hint("leave --rebuild out, or name the data set it was built from"));
+        }
+        let catalog = Arc::new(Catalog::open(Path::new(source))?);
+        if let Some(kind) = kind.filter(|kind| *kind != catalog.kind()) {
+            let is = catalog.kind();
+            return Err(Error::config(format!("{source} is the catalog of a {is}, not of a {kind}"))
+                .hint("leave --kind out"));
+        }
+        return Ok(Looked::There(Opened { catalog, provenance: Provenance::Given }));
+    }
+    let mut source = find(source, settings)?;
+    source.kind = kind;
+    let path = kept_path(&source, settings)?;
+    if !rebuild && path.is_file() {
+        // One that cannot be used any more (another version, a damaged disk) is simply built again.
+        if let Ok(catalog) = Catalog::open(&path)
+            && kind.is_none_or(|kind| kind == catalog.kind())
+        {
+            let opened = Opened { catalog: Arc::new(catalog), provenance: Provenance::Kept(path) };
+            return Ok(Looked::There(opened));
+        }
+    }
+    Ok(Looked::Missing { source, path })
+}
+
+/// Writes a new catalog to its place and opens it.
+pub fn keep(draft: &Draft, path: PathBuf) -> Result<Opened> {
     make_folder(&path)?;
     draft.write(&path)?;
     Ok(Opened { catalog: Arc::new(Catalog::open(&path)?), provenance: Provenance::Built(path) })
 }
 
 /// The data set of a catalog, reached as the settings say.
-pub fn data_set(catalog: Arc<Catalog>, settings: &Settings) -> Result<DataSet> {
+pub fn data_set(catalog: Arc<Catalog>, settings: &Settings, stop: &dyn Fn() -> bool) -> Result<DataSet> {
     let store = store::open(catalog.source(), &settings.store())?;
-    DataSet::new(catalog, store, settings.resident_bytes_max())
+    DataSet::new(catalog, store, settings.resident_bytes_max(), stop)
 }
 
 /// Takes apart what the user typed: which store, and which file in it if it names one.
@@ -122,11 +166,14 @@ pub fn now_unix_s() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Whether a path is a file that begins like a catalog.
+/// Whether a path is a file that begins like a catalog. Only a regular file is opened: a pipe may never answer.
 fn is_catalog(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
     let mut magic = [0; catalog::MAGIC.len()];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    let named = path.extension().is_some_and(|ending| ending == "catalog") && path.is_file();
+    let named = path.extension().is_some_and(|ending| ending == "catalog");
     named || (read.is_ok() && magic == catalog::MAGIC)
 }
 
@@ -141,10 +188,22 @@ pub fn recipe(name: &str) -> Result<Option<gristmill_ops::Recipe>> {
     if !is_file {
         return Recipe::preset(name).map(Some).map_err(|e| Error::config(e.to_string()));
     }
-    let failed = |e| Error::io("read", path.display(), e);
-    if fs::metadata(path).map_err(failed)?.len() > 1 << 20 {
-        return Err(Error::config(format!("{name} is too large for a recipe")));
-    }
-    let text = fs::read_to_string(path).map_err(failed)?;
+    let text = text::read(path, "recipe", RECIPE_BYTES_MAX)?;
     Recipe::parse(&text).map(Some).map_err(|e| Error::new(Kind::Config, e.to_string()).at(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_neither_a_catalog_nor_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe.catalog");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        assert!(!is_catalog(&path) && !is_catalog(Path::new("/dev/zero")));
+        assert!(recipe(path.to_str().unwrap()).is_err());
+        fs::write(folder.path().join("file.catalog"), "").unwrap();
+        assert!(is_catalog(&folder.path().join("file.catalog")));
+    }
 }

@@ -41,14 +41,14 @@ impl Reader {
     pub fn new(catalog: Arc<Catalog>, recipe: Option<&Recipe>, settings: Settings) -> Result<Reader> {
         let limits = Limits {
             pixels_max: settings.loader().pixels_max,
-            scratch_bytes_max: (settings.loader().memory_bytes_max / 2) as usize,
+            scratch_bytes_max: (settings.loader().memory_bytes_max / 4) as usize,
         };
         let compile = |recipe| {
             Pipeline::new(recipe, catalog.encoding(), limits).map_err(|e| Error::config(e.to_string()))
         };
         let pipeline = recipe.map(compile).transpose()?;
         catalog.labels()?;
-        let set = open::data_set(catalog, &settings)?;
+        let set = open::data_set(catalog, &settings, &|| false)?;
         let runtime = if set.immediate() {
             None
         } else {
@@ -86,37 +86,41 @@ impl Reader {
                 ids.len()
             )));
         }
-        let samples = self.fetch(ids)?;
+        let limit = self.settings.loader().memory_bytes_max;
+        let size = self.output().map_or(0, |output| output.bytes());
+        let raw: u64 = ids.iter().map(|&id| self.catalog().size(SampleId(id)).map(u64::from)).sum::<Result<u64>>()?;
+        let bytes = if self.pipeline.is_some() { size as u64 * ids.len() as u64 } else { raw };
+        if bytes > limit / 2 {
+            let message = format!("{} samples at once take {bytes} bytes, over half of loader.memory_bytes_max", ids.len());
+            return Err(Error::config(message).hint("ask for fewer, or raise it"));
+        }
         let labels = self.catalog().labels()?;
         let labels = ids.iter().map(|&id| labels[id as usize]).collect();
         let data = match &self.pipeline {
-            None => Data::Raw(samples),
-            Some(pipeline) => Data::Tensor(self.process(pipeline, epoch, ids, &samples)?),
+            None => Data::Raw(ids.chunks(READS_IN_FLIGHT).map(|some| self.fetch(some)).collect::<Result<Vec<_>>>()?.concat()),
+            Some(pipeline) => Data::Tensor(self.process(pipeline, epoch, ids)?),
         };
         Ok(Batch { epoch, index: 0, ids: ids.to_vec(), labels, skipped: Vec::new(), data })
     }
 
-    fn process(&self, pipeline: &Pipeline, epoch: u64, ids: &[u32], samples: &[Bytes]) -> Result<Tensor> {
+    /// Reads and processes some samples at a time, so that little raw data is held.
+    fn process(&self, pipeline: &Pipeline, epoch: u64, ids: &[u32]) -> Result<Tensor> {
         let size = pipeline.output().bytes();
-        let bytes = (size as u64).saturating_mul(ids.len() as u64);
-        if bytes > self.settings.loader().memory_bytes_max {
-            return Err(Error::config(format!(
-                "{} samples take {bytes} bytes, over loader.memory_bytes_max",
-                ids.len()
-            )));
-        }
-        let mut tensor = Tensor::zeroed(bytes as usize, pipeline.output());
+        let mut tensor = Tensor::zeroed(size * ids.len(), pipeline.output());
         let seed = self.settings.loader().seed;
         let mut fresh = None;
         let mut kept = self.scratch.try_lock().ok();
         let scratch = kept.as_deref_mut().unwrap_or_else(|| fresh.insert(Scratch::new()));
-        let places = tensor.bytes_mut().chunks_exact_mut(size.max(1));
-        for ((&id, sample), out) in ids.iter().zip(samples).zip(places) {
-            let draw = Draw { seed, epoch, sample: SampleId(id) };
-            pipeline.run(scratch, draw, sample, out).map_err(|e| {
-                let name = self.catalog().locate(SampleId(id)).map_or("?", |at| at.name);
-                Error::corrupt(format!("sample {id} ({name}): {e}")).hint("mend or remove the file")
-            })?;
+        let places = tensor.bytes_mut().chunks_mut(size * READS_IN_FLIGHT);
+        for (some, places) in ids.chunks(READS_IN_FLIGHT).zip(places) {
+            let samples = self.fetch(some)?;
+            for ((&id, sample), out) in some.iter().zip(&samples).zip(places.chunks_exact_mut(size)) {
+                let draw = Draw { seed, epoch, sample: SampleId(id) };
+                pipeline.run(scratch, draw, sample, out).map_err(|e| {
+                    let name = self.catalog().locate(SampleId(id)).map_or("?", |at| at.name);
+                    Error::corrupt(format!("sample {id} ({name}): {e}")).hint("mend or remove the file")
+                })?;
+            }
         }
         Ok(tensor)
     }
@@ -132,12 +136,6 @@ impl Reader {
             .hint("make a new reader in the child"));
         }
         let runtime = runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        runtime.block_on(async {
-            let mut samples = Vec::with_capacity(ids.len());
-            for group in ids.chunks(READS_IN_FLIGHT) {
-                samples.extend(try_join_all(group.iter().map(|&id| self.set.read(SampleId(id)))).await?);
-            }
-            Ok(samples)
-        })
+        runtime.block_on(try_join_all(ids.iter().map(|&id| self.set.read(SampleId(id)))))
     }
 }

@@ -14,19 +14,23 @@ use std::time::Duration;
 /// What the threads do with their time, in nanoseconds, added up over all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
-    pub(crate) fetch_ns: AtomicU64,
+    /// Reads by the threads themselves.
+    pub(crate) read_ns: AtomicU64,
+    /// The durations of reads in flight, which overlap.
+    pub(crate) flight_ns: AtomicU64,
     pub(crate) starved_ns: AtomicU64,
     pub(crate) decode_ns: AtomicU64,
     pub(crate) ops_ns: AtomicU64,
     pub(crate) full_ns: AtomicU64,
     pub(crate) cpu_ns: AtomicU64,
     pub(crate) fetched_bytes: AtomicU64,
+    pub(crate) processed: AtomicU64,
 }
 
 impl Meters {
     /// Time the threads gave so far to getting bytes, decoding, and the other ops.
     fn work(&self) -> [u64; 3] {
-        let fetch = self.fetch_ns.load(Relaxed) + self.starved_ns.load(Relaxed);
+        let fetch = self.read_ns.load(Relaxed) + self.starved_ns.load(Relaxed);
         [fetch, self.decode_ns.load(Relaxed), self.ops_ns.load(Relaxed)]
     }
 }
@@ -114,8 +118,12 @@ pub struct EpochReport {
     pub samples: u64,
     /// Samples left out because they are bad.
     pub skipped: u64,
-    /// Bytes of raw samples fetched.
+    /// Samples read and processed, those included that were prefetched and never asked for.
+    pub processed: u64,
+    /// Bytes of raw samples read for that.
     pub bytes: u64,
+    /// Whether they came from memory, where the whole data set is held.
+    pub from_memory: bool,
     /// Reads that were tried again.
     pub retries: u64,
     /// Time from the start to the end.
@@ -149,7 +157,8 @@ impl EpochReport {
         let ms = |meter: &AtomicU64| meter.load(Relaxed) as f64 / 1e6;
         self.bytes = meters.fetched_bytes.load(Relaxed);
         self.loader_cpu_ms = ms(&meters.cpu_ns);
-        self.fetch_ms = ms(&meters.fetch_ns);
+        self.fetch_ms = ms(&meters.read_ns) + ms(&meters.flight_ns);
+        self.processed = meters.processed.load(Relaxed);
         self.decode_ms = ms(&meters.decode_ns);
         self.ops_ms = ms(&meters.ops_ns);
         self.starved_ms = ms(&meters.starved_ns);
@@ -168,14 +177,15 @@ impl fmt::Display for EpochReport {
         let Wait { total_ms, fetch_ms, decode_ms, ops_ms, hand_over_ms } = self.wait;
         writeln!(
             f,
-            "epoch {}: {} samples in {} {}, {}, {:.0} samples/s, {:.1} MB read",
+            "epoch {}: {} samples in {} {}, {}, {:.0} samples/s, {:.1} MB {}",
             self.epoch,
             self.samples,
             self.batches,
             if self.batches == 1 { "batch" } else { "batches" },
             time(self.wall_ms),
             self.samples_per_s,
-            self.bytes as f64 / 1e6
+            self.bytes as f64 / 1e6,
+            if self.from_memory { "from memory" } else { "read" }
         )?;
         writeln!(f, "  waited {} ({:.0} % of the epoch)", time(total_ms), self.wait_share() * 100.0)?;
         let parts = [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
@@ -219,6 +229,7 @@ mod tests {
         let (meters, ms) = (Meters::default(), Duration::from_millis);
         let mut ledger = WaitLedger::default();
         add(&meters.decode_ns, ms(500));
+        add(&meters.flight_ns, ms(9_000)); // reads in flight overlap: they say nothing about what is waited for
         ledger.begin(&meters);
         ledger.end(&meters, ms(10), ms(0)); // nothing finished meanwhile: charged with the next wait
         ledger.begin(&meters);

@@ -88,7 +88,7 @@ impl fmt::Display for OpError {
             }
             OpError::TooManyPixels { format, width, height, pixels_max } => write!(
                 f,
-                "{format} of {width} x {height} pixels is over the limit of {} pixels (raise pixels_max)",
+                "{format} of {width} x {height} pixels is over the limit of {} pixels (raise recipe.pixels_max)",
                 Grouped(*pixels_max)
             ),
             OpError::TooMuchScratch { needed_bytes, scratch_bytes_max } => write!(
@@ -145,7 +145,7 @@ mod tests {
             (OpError::Truncated { format: "JPEG" }, "JPEG data ends early"),
             (
                 OpError::TooManyPixels { format: "PNG", width: 60_000, height: 60_000, pixels_max: 1 << 26 },
-                "PNG of 60000 x 60000 pixels is over the limit of 67,108,864 pixels (raise pixels_max)",
+                "PNG of 60000 x 60000 pixels is over the limit of 67,108,864 pixels (raise recipe.pixels_max)",
             ),
             (
                 OpError::WrongLength { expected_bytes: 784, found_bytes: 1_000_000 },

@@ -142,7 +142,7 @@ impl Columns {
                 let number = wanted.parse().ok().filter(|number| (1..=first.len()).contains(number));
                 at(wanted).or(number.map(|number| number - 1)).map(Some).ok_or_else(|| {
                     Error::config(format!("there is no {what} column {wanted:?} among: {}", there()))
-                        .hint("name a column of the header, or give its number from 1")
+                        .hint(format!("give --{what}-column a name of the header, or a number from 1"))
                 })
             }
         };
@@ -152,7 +152,7 @@ impl Columns {
             column(&options.label_column, "label")?.or_else(known).filter(|&label| label < first.len());
         let label = label.ok_or_else(|| {
             Error::config(format!("no column holds the label; there are: {}", there()))
-                .hint("call one label, class_index, class, class_name or wnid, or choose the label column")
+                .hint("call one label, class_index, class, class_name or wnid, or choose one with --label-column")
         })?;
         let called =
             NAME_COLUMNS.iter().find_map(|name| at(name)).filter(|&called| header && called != label);
@@ -199,6 +199,7 @@ fn json_lines(bytes: &[u8], options: &BuildOptions) -> Result<Vec<Row>> {
         };
         let missing = |what: &str, keys: &[&str]| {
             Error::config(format!("line {line}: there is no {what} (looked for {})", keys.join(", ")))
+                .hint(format!("choose another key with --{what}-column"))
         };
         let path = field(&path_keys).ok_or_else(|| missing("path", &path_keys))?;
         let label = field(&label_keys).ok_or_else(|| missing("label", &label_keys))?;

@@ -10,6 +10,7 @@ use super::file::Catalog;
 use super::layout::{BLOCK_BYTES, Column};
 use crate::{Error, Result};
 use gristmill_ops::Encoding;
+use std::borrow::Cow;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -134,9 +135,27 @@ impl<W: Write> Blocks<'_, W> {
     }
 }
 
+/// Where the file really lies, or will: renaming onto a link would cut it, and onto a device replace it.
+fn place(path: &Path) -> Result<Cow<'_, Path>> {
+    let refused = |why: &str| {
+        Error::config(format!("cannot write the catalog {}: it is {why}", path.display()))
+            .hint("name a new file, or one that is a catalog")
+    };
+    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(Cow::Borrowed(path)) };
+    if meta.is_symlink() {
+        let target = fs::canonicalize(path).map_err(|_| refused("a link to nothing"))?;
+        return match target.is_file() {
+            true => Ok(Cow::Owned(target)),
+            false => Err(refused("a link to something that is not a regular file")),
+        };
+    }
+    if meta.is_file() || meta.is_dir() { Ok(Cow::Borrowed(path)) } else { Err(refused("not a regular file")) }
+}
+
 /// Makes the file `path` with what `fill` writes. On an error nothing is left behind and an old file stays.
 fn replace(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let failed = |e| Error::io("write the catalog", path.display(), e);
+    let path = &*place(path)?;
     let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
         return Err(Error::config(format!("cannot write the catalog {}: it is a folder", path.display()))
             .hint("name a file in it"));
@@ -180,6 +199,34 @@ mod tests {
         assert_eq!(error.remedy(), Some("free some space or choose another place"));
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn special_files_are_never_replaced_and_links_are_followed() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        symlink("pipe", path("to-pipe")).unwrap();
+        symlink("nothing", path("to-nothing")).unwrap();
+        for (name, words) in [
+            ("pipe", "pipe: it is not a regular file"),
+            ("to-pipe", "to-pipe: it is a link to something that is not a regular file"),
+            ("to-nothing", "to-nothing: it is a link to nothing"),
+            ("/dev/null", "/dev/null: it is not a regular file"),
+        ] {
+            let error = replace(&path(name), |_| Ok(())).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(error.kind(), crate::Kind::Config);
+        }
+        assert!(fs::symlink_metadata(path("pipe")).unwrap().file_type().is_fifo());
+
+        fs::create_dir(path("other")).unwrap();
+        fs::write(path("other/real"), "old").unwrap();
+        symlink("other/real", path("link")).unwrap();
+        replace(&path("link"), |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(path("other/real")).unwrap(), b"new");
+        assert!(path("link").is_symlink());
     }
 
     #[test]

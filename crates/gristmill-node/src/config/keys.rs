@@ -6,6 +6,13 @@ use crate::loader::OnBad;
 use crate::store::RetryOptions;
 use gristmill_core::plan::Uneven;
 
+/// The largest values, which only keep slips of the hand out: nobody means more.
+const U32_MAX: u64 = u32::MAX as u64;
+const HOUR_MS: u64 = 3_600_000;
+const WEEK_MS: u64 = 7 * 24 * HOUR_MS;
+const PIXELS_MAX: u64 = 1 << 36;
+const BYTES_MAX: u64 = 1 << 50;
+
 /// One setting.
 #[derive(Debug)]
 pub struct Key {
@@ -14,7 +21,7 @@ pub struct Key {
     /// What it means, in one sentence.
     pub meaning: &'static str,
     /// Reads a value; the error says what it should have been.
-    pub(super) set: fn(&mut Settings, &str) -> Result<(), &'static str>,
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
     /// Shows the value.
     pub(super) get: fn(&Settings) -> String,
 }
@@ -23,6 +30,12 @@ impl Key {
     /// The environment variable that sets it.
     pub fn environment(&self) -> String {
         format!("GRISTMILL_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// The values it takes, in words.
+    pub fn values(&self) -> String {
+        // No reader but that of any text takes this, and the others say what they take.
+        (self.set)(&mut Settings::default(), "?").err().unwrap_or_else(|| "any text".into())
     }
 
     /// The value when nobody sets it.
@@ -79,23 +92,23 @@ macro_rules! key {
 
 /// Every setting there is.
 pub const KEYS: &[Key] = &[
-    key!("loader.batch", "samples per batch on one rank", batch, positive::<u32>, shown),
-    key!("loader.threads", "threads that decode; 0 takes one per core", threads, number::<u64>, shown),
+    key!("loader.batch", "samples per batch on one rank", batch, whole::<u32, 1, U32_MAX>, shown),
+    key!("loader.threads", "threads that decode; 0 takes one per core", threads, whole::<u64, 0, 1_024>, shown),
     key!(
         "loader.prefetch_batches",
         "finished batches that may lie ready",
         prefetch_batches,
-        number::<u64>,
+        whole::<u64, 0, 65_536>,
         shown
     ),
     key!(
         "loader.memory_bytes_max",
         "the most memory the loader may take",
         memory_bytes_max,
-        bytes,
+        bytes::<1>,
         |b: &u64| format_bytes(*b)
     ),
-    key!("loader.seed", "where all randomness comes from", seed, number::<u64>, shown),
+    key!("loader.seed", "where all randomness comes from", seed, whole::<u64, 0, { u64::MAX }>, shown),
     key!("loader.shuffle", "one global shuffle per epoch, or the order of ids", shuffle, boolean, shown),
     key!(
         "loader.uneven",
@@ -105,8 +118,8 @@ pub const KEYS: &[Key] = &[
         |value: &Uneven| show_uneven(*value)
     ),
     key!("loader.drop_last", "leave out a last batch that is not full", drop_last, boolean, shown),
-    key!("loader.rank", "which of the ranks this is", rank, number::<u32>, shown),
-    key!("loader.world", "how many ranks there are", world, positive::<u32>, shown),
+    key!("loader.rank", "which of the ranks this is", rank, whole::<u32, 0, U32_MAX>, shown),
+    key!("loader.world", "how many ranks there are", world, whole::<u32, 1, U32_MAX>, shown),
     key!(
         "loader.on_bad",
         "bad samples: raise an error, or skip and count them",
@@ -118,7 +131,7 @@ pub const KEYS: &[Key] = &[
         "loader.stall_ms_max",
         "how long to wait for one batch before giving up",
         stall_ms_max,
-        positive::<u64>,
+        whole::<u64, 1, WEEK_MS>,
         shown
     ),
     key!(
@@ -128,72 +141,72 @@ pub const KEYS: &[Key] = &[
         text,
         shown
     ),
-    key!("recipe.pixels_max", "the most pixels an image may have", pixels_max, positive::<u64>, shown),
+    key!("recipe.pixels_max", "the most pixels an image may have", pixels_max, whole::<u64, 1, PIXELS_MAX>, shown),
     key!(
         "store.reads_in_flight",
         "reads under way at once; 0 decides by the kind of store",
         reads_in_flight,
-        number::<u64>,
+        whole::<u64, 0, 65_536>,
         shown
     ),
-    key!("store.attempts_max", "how often a read is tried", retry.attempts_max, positive::<u32>, shown),
+    key!("store.attempts_max", "how often a read is tried", retry.attempts_max, whole::<u32, 1, 1_000>, shown),
     key!(
         "store.attempt_ms_max",
         "how long one attempt may take",
         retry.attempt_ms_max,
-        positive::<u64>,
+        whole::<u64, 1, WEEK_MS>,
         shown
     ),
     key!(
         "store.deadline_ms",
         "how long all attempts together may take",
         retry.deadline_ms,
-        positive::<u64>,
+        whole::<u64, 1, WEEK_MS>,
         shown
     ),
     key!(
         "store.backoff_ms",
         "the pause before the first new attempt; it doubles",
         retry.backoff_ms,
-        number::<u64>,
+        whole::<u64, 0, HOUR_MS>,
         shown
     ),
     key!(
         "store.backoff_ms_max",
         "the longest pause between attempts",
         retry.backoff_ms_max,
-        number::<u64>,
+        whole::<u64, 0, HOUR_MS>,
         shown
     ),
     key!(
         "store.throttle_latency_ms",
         "slow the store down: time before the first byte",
         throttle_latency_ms,
-        number::<u64>,
+        whole::<u64, 0, HOUR_MS>,
         shown
     ),
     key!(
         "store.throttle_bytes_per_s",
         "slow the store down: bytes per second, 0 for no limit",
         throttle_bytes_per_s,
-        bytes,
+        bytes::<0>,
         |b: &u64| format_bytes(*b)
     ),
     key!(
         "store.throttle_requests_per_s",
         "slow the store down: reads per second, 0 for no limit",
         throttle_requests_per_s,
-        number::<u64>,
+        whole::<u64, 0, 1_000_000_000>,
         shown
     ),
     key!(
         "store.fault_share",
-        "spoil this share of reads (0 to 1), to see that nothing is lost",
+        "spoil this share of reads (0 to 1), to see that nothing is lost; stalls then end after 1 s unless store.attempt_ms_max is changed",
         fault_share,
         share,
         shown
     ),
-    key!("store.fault_seed", "which reads are spoiled", fault_seed, number::<u64>, shown),
+    key!("store.fault_seed", "which reads are spoiled", fault_seed, whole::<u64, 0, { u64::MAX }>, shown),
     key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
 ];
 
@@ -201,40 +214,40 @@ fn shown(value: &impl ToString) -> String {
     value.to_string()
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
-    text.replace('_', "").parse().map_err(|_| "a whole number that is not negative")
+fn whole<T: TryFrom<u64>, const MIN: u64, const MAX: u64>(text: &str) -> Result<T, String> {
+    let number = text.replace('_', "").parse().ok().filter(|number| (MIN..=MAX).contains(number));
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("a whole number from {MIN} to {MAX}"))
 }
 
-fn positive<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, &'static str> {
-    number(text).ok().filter(|n| *n >= T::from(1)).ok_or("a whole number of at least 1")
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|n| (0.0..=1.0).contains(n)).ok_or_else(|| "a number from 0 to 1".into())
 }
 
-fn share(text: &str) -> Result<f64, &'static str> {
-    text.parse().ok().filter(|n| (0.0..=1.0).contains(n)).ok_or("a number from 0 to 1")
+fn bytes<const MIN: u64>(text: &str) -> Result<u64, String> {
+    let size = parse_bytes(text).filter(|bytes| (MIN..=BYTES_MAX).contains(bytes));
+    size.ok_or_else(|| format!("a size from {MIN} to {} such as 512MiB", format_bytes(BYTES_MAX)))
 }
 
-fn bytes(text: &str) -> Result<u64, &'static str> {
-    parse_bytes(text).ok_or("a size such as 512MiB")
-}
-
-fn boolean(text: &str) -> Result<bool, &'static str> {
+fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" | "on" => Ok(true),
         "false" | "0" | "no" | "off" => Ok(false),
-        _ => Err("true or false"),
+        _ => Err("true or false".into()),
     }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "all readers in the table have one shape")]
-fn text(text: &str) -> Result<String, &'static str> {
+fn text(text: &str) -> Result<String, String> {
     Ok(text.to_string())
 }
 
-fn uneven(text: &str) -> Result<Uneven, &'static str> {
+fn uneven(text: &str) -> Result<Uneven, String> {
     match text {
         "drop" => Ok(Uneven::Drop),
         "pad" => Ok(Uneven::Pad),
-        _ => Err("drop or pad"),
+        _ => Err("drop or pad".into()),
     }
 }
 
@@ -245,11 +258,11 @@ fn show_uneven(uneven: Uneven) -> String {
     }
 }
 
-fn on_bad(text: &str) -> Result<OnBad, &'static str> {
+fn on_bad(text: &str) -> Result<OnBad, String> {
     match text {
         "raise" => Ok(OnBad::Raise),
         "skip" => Ok(OnBad::Skip),
-        _ => Err("raise or skip"),
+        _ => Err("raise or skip".into()),
     }
 }
 

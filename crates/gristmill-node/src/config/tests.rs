@@ -40,7 +40,13 @@ fn arguments_win_over_the_file_and_origins_are_kept() {
 fn wrong_values_are_named() {
     for (text, expect) in [
         ("[loader]\nbatch = 0", "loader.batch = \"0\""),
-        ("[loader]\nbatch = \"many\"", "a whole number of at least 1"),
+        ("[loader]\nbatch = \"many\"", "a whole number from 1 to 4294967295"),
+        ("[loader]\nbatch = 99999999999", "a whole number from 1 to 4294967295"),
+        ("[loader]\nthreads = 1025", "a whole number from 0 to 1024"),
+        ("[loader]\nprefetch_batches = 65537", "from 0 to 65536"),
+        ("[loader]\nmemory_bytes_max = \"9000TiB\"", "a size from 1 to 1024TiB"),
+        ("[store]\nreads_in_flight = 65537", "from 0 to 65536"),
+        ("[store]\nthrottle_latency_ms = 18446744073709551615", "from 0 to 3600000"),
         ("[loader]\nbach = 4", "\"loader.bach\""),
         ("[laoder]\nbatch = 4", "\"laoder.batch\""),
         ("batch = 4", "outside of a section"),
@@ -54,4 +60,50 @@ fn wrong_values_are_named() {
     }
     let hint = from_file("[loader]\nbach = 4").unwrap_err();
     assert_eq!(hint.remedy(), Some("did you mean \"loader.batch\"?"));
+}
+
+#[test]
+fn every_key_says_what_it_takes() {
+    for key in KEYS {
+        assert!(!key.values().is_empty());
+        let takes_anything = ["recipe.name", "catalog.folder"].contains(&key.name);
+        assert_eq!(key.values() == "any text", takes_anything, "{}", key.name);
+    }
+}
+
+#[test]
+fn variables_set_values_and_unknown_ones_are_refused() {
+    let with = |pairs: &[(&str, &str)]| {
+        let mut config = Config::default();
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        config.environment(pairs.into_iter()).map(|()| config.settings.batch)
+    };
+    let sound = [
+        ("PATH", "/"),
+        ("GRISTMILL_LOADER_BATCH", "7"),
+        ("GRISTMILL_DATA", "x"),
+        ("GRISTMILL_CONFIG", "y"),
+        ("gristmill_x", "z"),
+    ];
+    assert_eq!(with(&sound).unwrap(), 7);
+    let slip = with(&[("GRISTMILL_LOADER_BACH", "7")]).unwrap_err();
+    assert!(slip.to_string().contains("GRISTMILL_LOADER_BACH"), "{slip}");
+    assert_eq!(slip.remedy(), Some("did you mean GRISTMILL_LOADER_BATCH? If not, unset it"));
+    assert!(with(&[("GRISTMILL_X", "")]).unwrap_err().remedy().unwrap().contains("unset it"));
+    assert!(with(&[("GRISTMILL_LOADER_BATCH", "0")]).is_err());
+}
+
+#[test]
+fn stalls_that_are_injected_end_soon() {
+    let store = |text: &str| from_file(text).unwrap().settings().store();
+    let plain = store("");
+    assert_eq!((plain.retry.attempt_ms_max, plain.faults.is_none()), (30_000, true));
+    for (text, attempt_ms_max) in [
+        ("[store]\nfault_share = 0.1", 1_000),
+        ("[store]\nfault_share = 0.1\nattempt_ms_max = 5000", 5_000),
+    ] {
+        let faulty = store(text);
+        assert_eq!(faulty.retry.attempt_ms_max, attempt_ms_max, "{text}");
+        assert_eq!(faulty.faults.unwrap().stall_ms, attempt_ms_max + 1, "{text}");
+    }
 }

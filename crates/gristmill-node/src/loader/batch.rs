@@ -9,7 +9,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use gristmill_core::SampleId;
 use gristmill_ops::Output;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Tensors start on a cache line, which is also what every consumer's vector unit likes.
 const ALIGN: usize = 64;
@@ -135,23 +135,44 @@ impl Drop for Tensor {
 }
 
 /// Memory of past batches, kept for the next ones.
+///
+/// Batches being filled and memory waiting here together are never more than `most` buffers.
 #[derive(Debug)]
 pub(super) struct Pool {
     bytes: usize,
-    keep: usize,
-    free: Mutex<Vec<BytesMut>>,
+    most: usize,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    free: Vec<BytesMut>,
+    /// Buffers that batches are being filled in.
+    filling: usize,
 }
 
 impl Pool {
-    /// Buffers of `bytes`, of which at most `keep` wait here.
-    pub(super) fn new(bytes: usize, keep: usize) -> Pool {
-        Pool { bytes, keep, free: Mutex::new(Vec::new()) }
+    /// Buffers of `bytes`, at most `most` of them.
+    pub(super) fn new(bytes: usize, most: usize) -> Pool {
+        Pool { bytes, most, state: Mutex::default() }
     }
 
-    /// A buffer of `bytes`, aligned; used before if there is one.
+    /// What one buffer takes, however much of it a batch uses.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory of `bytes` to fill a batch in, aligned; used before if there is some.
     pub(super) fn take(&self, bytes: usize) -> BytesMut {
         assert!(bytes <= self.bytes, "a batch of {bytes} bytes does not fit buffers of {}", self.bytes);
-        let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut state = self.lock();
+        state.filling += 1;
+        let kept = state.free.pop();
+        drop(state);
         let mut memory = kept.unwrap_or_else(|| {
             let mut memory = BytesMut::zeroed(self.bytes + ALIGN);
             memory.advance(memory.as_ptr().align_offset(ALIGN).min(ALIGN));
@@ -162,11 +183,16 @@ impl Pool {
         memory
     }
 
+    /// Says that `batches` are no longer being filled: they were handed over or given up.
+    pub(super) fn filled(&self, batches: usize) {
+        self.lock().filling -= batches;
+    }
+
     fn give(&self, mut memory: BytesMut) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if memory.capacity() >= self.bytes && free.len() < self.keep {
+        let mut state = self.lock();
+        if memory.capacity() >= self.bytes && state.free.len() + state.filling < self.most {
             memory.resize(self.bytes, 0);
-            free.push(memory);
+            state.free.push(memory);
         }
     }
 }
@@ -197,14 +223,26 @@ mod tests {
         let tensor = Tensor::new(whole.unwrap(), output(), pool.clone());
         assert_eq!(tensor.bytes(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
         assert_eq!(tensor.bytes().as_ptr(), start);
+        pool.filled(1);
         drop(tensor);
         // A short batch first, whose unused rest must not be lost.
         let mut short = pool.take(8);
         assert_eq!(short.as_ptr(), start, "the same memory again");
         let mut piece = short.split_to(8);
         piece.unsplit(short);
+        pool.filled(1);
         drop(Tensor::new(piece, output(), pool.clone()));
         assert_eq!(pool.take(16).as_ptr(), start, "and again, in full");
+    }
+
+    #[test]
+    fn memory_that_waits_and_memory_being_filled_stay_under_the_limit() {
+        let pool = Arc::new(Pool::new(16, 2));
+        let tensors: Vec<Tensor> = (0..5).map(|_| Tensor::new(pool.take(16), output(), pool.clone())).collect();
+        pool.filled(5);
+        let _filling = pool.take(16);
+        drop(tensors); // a consumer kept five and lets them go at once
+        assert_eq!(pool.lock().free.len(), 1);
     }
 
     #[test]

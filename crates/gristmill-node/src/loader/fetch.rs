@@ -28,7 +28,7 @@ async fn drive(work: &Work, set: &DataSet) {
             reads.push(async move {
                 let start = Instant::now();
                 let bytes = set.read(id).await;
-                add(&work.meters.fetch_ns, start.elapsed());
+                add(&work.meters.flight_ns, start.elapsed());
                 Fetched { claim, bytes, cost }
             });
         }

@@ -140,38 +140,35 @@ impl Work {
     /// The next piece of work for a thread; `None` when the epoch is over or was stopped.
     pub(super) fn next_task(&self) -> Option<Task> {
         let mut state = self.lock();
-        let mut idle_since = None;
-        let mut idle_meter = &self.meters.full_ns;
-        let task = loop {
+        loop {
             if state.stop {
-                break None;
+                return None;
             }
+            let mut waits_for = &self.meters.full_ns;
             if self.rules.direct {
                 if let Some(claim) = self.claim(&mut state, self.rules.claim_samples) {
-                    break Some(Task::Whole(claim));
+                    return Some(Task::Whole(claim));
                 }
                 if self.all_claimed(&state) {
-                    break None;
+                    return None;
                 }
             } else {
                 if let Some(fetched) = state.fetched.pop_front() {
-                    break Some(Task::Arrived(fetched));
+                    return Some(Task::Arrived(fetched));
                 }
-                if self.all_claimed(&state) && state.open.iter().all(|open| open.missing == 0) {
-                    break None;
+                let done = state.open.iter().all(|open| open.missing == 0);
+                if done && self.all_claimed(&state) {
+                    return None;
                 }
-                // Waiting for bytes, unless everything that may be open is done and the consumer is the slow one.
-                if state.open.iter().any(|open| open.missing > 0) {
-                    idle_meter = &self.meters.starved_ns;
+                // For bytes, unless all that may be open is done and the consumer is the slow one.
+                if !done || state.open.is_empty() {
+                    waits_for = &self.meters.starved_ns;
                 }
             }
-            idle_since.get_or_insert_with(Instant::now);
+            let since = Instant::now();
             state = self.tasks.wait(state).unwrap_or_else(PoisonError::into_inner);
-        };
-        if let Some(since) = idle_since {
-            add(idle_meter, since.elapsed());
+            add(waits_for, since.elapsed());
         }
-        task
     }
 
     /// A claim on one sample for the fetcher, if memory for its bytes and its batch is free.
@@ -318,14 +315,18 @@ impl Work {
         if first == 0 && state.open.len() as u32 == batch - state.first {
             let slots = self.plan.batch_len(batch);
             let cost = match self.rules.output {
-                Some(output) => (slots * output.bytes()) as u64,
+                // A short last batch takes a whole buffer all the same.
+                Some(_) => self.pool.buffer_bytes() as u64,
                 None => self.plan.batch(batch).map(|id| self.rules.size(id)).sum(),
             };
             let over = state.open_cost + cost > self.rules.batch_bytes_max;
             if !state.open.is_empty() && (over || state.open.len() >= self.rules.open_batches_max) {
                 return None;
             }
-            let rest = self.rules.output.map_or_else(BytesMut::new, |_| self.pool.take(cost as usize));
+            let rest = match self.rules.output {
+                Some(output) => self.pool.take(slots * output.bytes()),
+                None => BytesMut::new(),
+            };
             state.open_cost += cost;
             state.open.push_back(Open {
                 slots,
@@ -349,6 +350,9 @@ impl Work {
 
     fn assemble(&self, index: u32, open: Open, labels: &[u32], epoch: u64) -> Result<Batch> {
         let Open { mut pieces, rest, mut raw, mut bad, failure, .. } = open;
+        if self.rules.output.is_some() {
+            self.pool.filled(1);
+        }
         if let Some((_, error)) = failure {
             return Err(error);
         }
@@ -382,6 +386,16 @@ impl Work {
             skipped: bad.into_iter().map(|(_, sample)| sample).collect(),
             data,
         })
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Batches of an epoch that was left early are not being filled any more.
+        if self.rules.output.is_some() {
+            let open = self.lock().open.len();
+            self.pool.filled(open);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::batch::BadSample;
 use super::work::{Claim, Fetched, Filled, Task, Work};
 use crate::dataset::DataSet;
 use crate::report::add;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 use bytes::Bytes;
 use gristmill_core::SampleId;
 use gristmill_ops::{Draw, Pipeline, Scratch, Spent};
@@ -57,7 +57,7 @@ impl Kit {
         }
         let start = Instant::now();
         let bytes = self.set.read_now(id);
-        add(&self.work.meters.fetch_ns, start.elapsed());
+        add(&self.work.meters.read_ns, start.elapsed());
         bytes
     }
 
@@ -89,7 +89,7 @@ impl Kit {
             });
             if let Err(error) = outcome {
                 let error = self.name(id, error);
-                if self.on_bad == OnBad::Skip && matches!(error.kind(), Kind::Corrupt | Kind::NotFound) {
+                if self.on_bad == OnBad::Skip && error.is_bad_sample() {
                     filled.bad.push((slot, BadSample { id, reason: error.to_string() }));
                 } else {
                     return Err((slot, error));
@@ -100,13 +100,14 @@ impl Kit {
         meters.decode_ns.fetch_add(spent.decode_ns, Relaxed);
         meters.ops_ns.fetch_add(spent.ops_ns, Relaxed);
         meters.fetched_bytes.fetch_add(raw_bytes, Relaxed);
+        meters.processed.fetch_add(claim.slots.len() as u64, Relaxed);
         Ok(filled)
     }
 
     /// Says which sample an error is about, and how to go on without it.
     fn name(&self, id: SampleId, error: Error) -> Error {
         let name = self.set.catalog().locate(id).map_or_else(|_| "?".to_string(), |at| at.name.to_string());
-        let skippable = matches!(error.kind(), Kind::Corrupt | Kind::NotFound) && error.remedy().is_none();
+        let skippable = error.is_bad_sample() && error.remedy().is_none();
         let error = error.at(format_args!("sample {id} ({name})"));
         if skippable { error.hint("mend or remove the file, or set loader.on_bad = \"skip\"") } else { error }
     }

@@ -36,7 +36,7 @@ fn catalog_of(folder: &Path) -> Arc<Catalog> {
 fn data(folder: &Path, options: &StoreOptions) -> Arc<DataSet> {
     let catalog = catalog_of(folder);
     let store = open(catalog.source(), options).unwrap();
-    Arc::new(DataSet::new(catalog, store, 64 << 20).unwrap())
+    Arc::new(DataSet::new(catalog, store, 64 << 20, &|| false).unwrap())
 }
 
 fn options() -> LoaderOptions {
@@ -281,6 +281,54 @@ fn a_wait_for_a_slow_store_is_charged_to_fetching() {
     // 90 reads, 4 at a time, 30 ms each: two thirds of a second and nothing else to do.
     assert!(report.wait.total_ms > 400.0, "{report:?}");
     assert!(report.wait.fetch_ms > 0.8 * report.wait.total_ms, "{report:?}");
+}
+
+#[test]
+fn a_wait_for_the_threads_is_not_charged_to_a_store_with_latency() {
+    // Much later than it takes to read, but all at once: after the first bytes only decoding is waited for.
+    let throttle = Some(ThrottleOptions { latency_ms: 20, ..ThrottleOptions::default() });
+    let set = data(photos(), &StoreOptions { throttle, ..StoreOptions::default() });
+    let loader = Loader::new(set, Some(&recipe()), LoaderOptions { threads: 1, ..options() }).unwrap();
+    let mut epoch = loader.epoch(0, 0).unwrap();
+    assert_eq!(epoch.by_ref().count(), 12);
+    let report = epoch.report();
+    assert!(report.wait.decode_ms + report.wait.ops_ms > report.wait.fetch_ms, "{report:?}");
+    assert!(report.full_ms < 0.2 * report.wall_ms, "nobody was too far ahead: {report:?}");
+}
+
+#[test]
+fn a_bad_sample_alone_in_its_batch_is_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    gristmill_testdata::cut_photos(folder.path(), 12, 1).unwrap();
+    fs::write(folder.path().join("rocket/zz.jpg"), "this is no picture").unwrap();
+    let set = data(folder.path(), &StoreOptions::default());
+    let bad_last = LoaderOptions { on_bad: OnBad::Skip, shuffle: false, shape: Shape::single(1), ..options() };
+    let loader = Loader::new(set.clone(), Some(&recipe()), bad_last.clone()).unwrap();
+    let mut epoch = loader.epoch(0, 0).unwrap();
+    assert_eq!(epoch.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 12);
+    assert_eq!((epoch.report().skipped, epoch.report().batches), (1, 12));
+    // Other ranks would wait for the batch that is missing here.
+    let shape = Shape { world: 2, rank: 0, uneven: Uneven::Pad, ..bad_last.shape };
+    let error = run(&set, LoaderOptions { shape, ..bad_last }, 0, 0).unwrap_err();
+    assert!(error.to_string().contains("zz.jpg") && error.remedy().unwrap().contains("rank"), "{error}");
+}
+
+#[test]
+fn padded_shares_are_complete_and_equal() {
+    let set = data(photos(), &StoreOptions::default());
+    for world in [2, 4, 7] {
+        let mut ids = Vec::new();
+        for rank in 0..world {
+            let shape = Shape { batch: 4, rank, world, uneven: Uneven::Pad, drop_last: false };
+            let loader = Loader::new(set.clone(), None, LoaderOptions { shape, ..options() }).unwrap();
+            let share: Vec<u32> = loader.epoch(0, 0).unwrap().flat_map(|batch| batch.unwrap().ids).collect();
+            assert_eq!(share.len() as u32, 90_u32.div_ceil(world));
+            ids.extend(share);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 90);
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn epochs(catalog: &Arc<Catalog>, store: Arc<dyn Store>) -> Vec<(Vec<u32>, u64)>
         on_bad: OnBad::Raise,
         stall_ms_max: 60_000,
     };
-    let set = DataSet::new(catalog.clone(), store, 64 << 20).unwrap();
+    let set = DataSet::new(catalog.clone(), store, 64 << 20, &|| false).unwrap();
     let loader = Loader::new(Arc::new(set), Some(&Recipe::preset("imagenet-train").unwrap()), options).unwrap();
     let epochs = [0, 1].map(|epoch| loader.epoch(epoch, 0).unwrap());
     let batches = epochs.into_iter().flatten().map(|batch| batch.unwrap());
@@ -60,7 +60,9 @@ fn shard(folder: &Path, to: &Path) {
             add(shard, format!("{key}.cls"), label.to_string().as_bytes());
         }
     }
-    shards.map(|shard| shard.into_inner().unwrap());
+    for shard in shards {
+        shard.into_inner().unwrap();
+    }
 }
 
 #[test]

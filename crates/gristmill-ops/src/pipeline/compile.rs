@@ -66,7 +66,7 @@ pub(super) fn compile(
             }
             if u64::from(raw.width) * u64::from(raw.height) > limits.pixels_max {
                 return whole(format!(
-                    "raw samples of {} x {} pixels are over the limit of {} pixels (raise pixels_max)",
+                    "raw samples of {} x {} pixels are over the limit of {} pixels (raise recipe.pixels_max)",
                     raw.width, raw.height, limits.pixels_max
                 ));
             }

@@ -29,7 +29,7 @@ fn sentences() {
     assert_eq!(sentence(b"\0\xff\n"), "not a JPEG or PNG: begins with \"\\x00\\xff\\n\"");
     assert_eq!(
         sentence(&bomb(60_000, 60_000)),
-        "PNG of 60000 x 60000 pixels is over the limit of 67,108,864 pixels (raise pixels_max)"
+        "PNG of 60000 x 60000 pixels is over the limit of 67,108,864 pixels (raise recipe.pixels_max)"
     );
     assert!(sentence(&bomb(0, 5)).starts_with("damaged PNG"), "{}", sentence(&bomb(0, 5)));
     let mut large = jpeg(8, 8, Subsamp::Sub2x2, false, 1);

@@ -94,7 +94,7 @@ fn open_loader(args: &LoadArgs, config: &Config) -> Result<Loader> {
         }
         catalog.notes().iter().for_each(|note| say(format_args!("note: {note}")));
     }
-    let set = open::data_set(catalog, settings)?;
+    let set = open::data_set(catalog, settings, &stop::asked)?;
     Ok(Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?)
 }
 

@@ -125,7 +125,7 @@ fn undecodable(catalog: Arc<Catalog>, config: &Config, quiet: bool) -> Result<Ve
     let recipe = Recipe::parse(
         "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"resize\"\nsize = [8, 8]\n[[op]]\nkind = \"to-tensor\"\ndtype = \"u8\"\n",
     )?;
-    let set = open::data_set(catalog, config.settings())?;
+    let set = open::data_set(catalog, config.settings(), &stop::asked)?;
     let shape = gristmill_core::plan::Shape::single(16);
     let options = LoaderOptions { shape, shuffle: false, on_bad: OnBad::Skip, ..config.settings().loader() };
     let samples = set.catalog().len();

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod commands;
+mod memory;
 mod resume;
 
 use std::path::{Path, PathBuf};
