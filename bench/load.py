@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 from pictures import CATALOGS, RELEASE, ROOT, jpegs, pictures
 from PIL import Image
 
@@ -72,7 +73,16 @@ def bare(folder: Path, at_once: int) -> dict[str, float]:
 def main() -> None:
     folder, name = (Path(sys.argv[1]), sys.argv[1]) if len(sys.argv) > 1 else pictures()
     files = jpegs(folder)
-    grist = [RELEASE / "gristmill", "bench", "load", folder, "--recipe", "imagenet-train", "--batch", "64"]
+    grist: list[str | Path] = [
+        RELEASE / "gristmill",
+        "bench",
+        "load",
+        folder,
+        "--recipe",
+        "imagenet-train",
+        "--batch",
+        "64",
+    ]
     rows: dict[str, list[float]] = {k: [] for k in ("loader, 2 threads", "loader, 1 thread", "pillow")}
     rates: dict[str, list[float]] = {"loader, 2 threads": [], "loader, 1 thread": []}
     bare_ms: dict[str, list[float]] = {}
@@ -95,7 +105,7 @@ def main() -> None:
         f"CPU ms per image, imagenet-train recipe, {name}, warm page cache",
         f"command: make bench-load     "
         f"machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
-        f"medians of {REPEATS} interleaved repeats [least .. most]; Pillow {Image.__version__} in one thread",
+        f"medians of {REPEATS} interleaved repeats [least .. most]; Pillow {PIL.__version__} in one thread",
         "",
     ]
     for key, values in {**rows, **bare_ms}.items():

@@ -146,8 +146,7 @@ def ffcv(data: Path, seed: int) -> Pass:
     import numpy as np
     import torch
     from ffcv.fields import IntField, RGBImageField
-    from ffcv.fields.basics import IntDecoder
-    from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+    from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption
     from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
     from ffcv.writer import DatasetWriter

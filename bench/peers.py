@@ -66,13 +66,14 @@ def table(readings: Readings, unit: str, scale: float, digits: int, references: 
         cpu = [row["cpu_us"] * scale for row in rows]
         rate = f"{statistics.median(row['per_s'] for row in rows):>12,.0f}"
         lines.append(f"  {name:<{width}}{spread(cpu, digits):<26}{rate}")
-    lines += ["", f"  {'ratio, by turns':<{2 * width}}{'less CPU, times':<24}higher rate, times"]
+    wide = 2 * width + len(" against ")
+    lines += ["", f"  {'ratio, by turns':<{wide}}{'less CPU, times':<24}higher rate, times"]
     for name, against in present.items():
         for reference in against if name in readings else ():
             pairs = list(zip(readings[name], readings[reference], strict=True))
             cpu = [theirs["cpu_us"] / own["cpu_us"] for own, theirs in pairs]
             rates = [own["per_s"] / theirs["per_s"] for own, theirs in pairs]
-            lines.append(f"  {f'{name} against {reference}':<{2 * width}}{spread(cpu, 2):<24}{spread(rates, 2)}")
+            lines.append(f"  {f'{name} against {reference}':<{wide}}{spread(cpu, 2):<24}{spread(rates, 2)}")
     return lines
 
 
@@ -142,7 +143,7 @@ def main() -> None:
     if big := {name: rows for name, rows in readings.items() if name in PICTURES}:
         lines += [
             "",
-            f"{picture_name}, each as many times as gives {PICTURES_LEAST:,} or more, {args.passes} timed pass(es):",
+            f"{picture_name}, each as many times as gives {PICTURES_LEAST:,} or more, timed passes: {args.passes};",
             "decode, random-resized crop 224, flip, normalise; batch 64; 2 threads or worker processes",
             "",
             *table(big, "ms", 1e-3, 3, {name: ["dataloader-pil", "dali"] for name in big if name == "gristmill"}),

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, final
 
+__all__ = ["Batch", "Engine", "Epoch", "Memory", "Reader", "__version__", "order"]
+
 __version__: str
 
 @final

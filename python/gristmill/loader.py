@@ -255,13 +255,12 @@ class Loader(Generic[A]):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on with the next batch, in another process, with any number of threads."""
-        rank, world = self._rank_world
         return {
             "version": _STATE_VERSION,
             "digest": self._engine.digest,
             "seed": self._seed,
             "shuffle": self._shuffle,
-            "global_batch": self._batch_size * world,
+            "global_batch": self._batch_size * self._rank_world[1],
             "epoch": self._epoch,
             "batch": self._batch,
         }

@@ -13,6 +13,11 @@ _PARTS = (("fetch", "fetch_ms"), ("decode", "decode_ms"), ("other ops", "ops_ms"
 _COLOURS = ("#3b7dd8", "#d8743b", "#6aa84f", "#999999")
 
 
+def _time(ms: float) -> str:
+    """A time in the unit that people would use for it."""
+    return f"{ms:.1f} ms" if ms < 1_000 else f"{ms / 1e3:.2f} s"
+
+
 class Report:
     """What one epoch cost. Print it, show it in a notebook, or look at ``report.values``.
 
@@ -48,8 +53,8 @@ class Report:
         get = self.values.get
         return (
             f"epoch {get('epoch', 0)}: {get('samples', 0):,} samples in {get('batches', 0):,} batches, "
-            f"{get('wall_ms', 0.0) / 1e3:.2f} s, {get('samples_per_s', 0.0):,.0f} samples/s, "
-            f"{get('bytes', 0) / 1e6:,.1f} MB read"
+            f"{_time(get('wall_ms', 0.0))}, {get('samples_per_s', 0.0):,.0f} samples/s, "
+            f"{get('bytes', 0) / 1e6:,.1f} MB {'from memory' if get('from_memory') else 'read'}"
         )
 
     def _notes(self) -> list[str]:
@@ -61,10 +66,9 @@ class Report:
         return notes
 
     def __str__(self) -> str:
-        waited = self._wait["total_ms"] / 1e3
-        lines = [self._head(), f"  waited {waited:.2f} s ({self.wait_share:.0%} of the epoch)"]
+        lines = [self._head(), f"  waited {_time(self._wait['total_ms'])} ({self.wait_share:.0%} of the epoch)"]
         for name, ms, share in self._shares():
-            lines.append(f"    {name:<10} {ms / 1e3:8.2f} s {share:>5.0%}  {'#' * round(share * 30)}".rstrip())
+            lines.append(f"    {name:<10} {_time(ms):>9} {share:>5.0%}  {'#' * round(share * 30)}".rstrip())
         return "\n".join(lines + [f"  {note}" for note in self._notes()])
 
     __repr__ = __str__
@@ -76,12 +80,12 @@ class Report:
         )
         rows = "".join(
             f"<tr><td><span style='color:{colour}'>&#9632;</span> {html.escape(name)}</td>"
-            f"<td style='text-align:right'>{ms / 1e3:.2f} s</td><td style='text-align:right'>{share:.0%}</td></tr>"
+            f"<td style='text-align:right'>{_time(ms)}</td><td style='text-align:right'>{share:.0%}</td></tr>"
             for (name, ms, share), colour in zip(self._shares(), _COLOURS, strict=True)
         )
         notes = "".join(f"<div>{html.escape(note)}</div>" for note in self._notes())
         return (
             f"<div style='max-width:36em'><div><b>{html.escape(self._head())}</b></div>"
-            f"<div>waited {self._wait['total_ms'] / 1e3:.2f} s ({self.wait_share:.0%} of the epoch)</div>"
+            f"<div>waited {_time(self._wait['total_ms'])} ({self.wait_share:.0%} of the epoch)</div>"
             f"<div style='display:flex;height:12px;background:#eee'>{bars}</div><table>{rows}</table>{notes}</div>"
         )

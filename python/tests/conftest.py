@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +17,11 @@ IDX = SHIPPED / "fashion-mnist-1000-test-images-idx3-ubyte.gz"
 
 
 @pytest.fixture(autouse=True, scope="session")
-def catalogs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def catalogs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Catalogs of one test run are nobody else's."""
     os.environ["GRISTMILL_CATALOG_FOLDER"] = str(tmp_path_factory.mktemp("catalogs"))
     for name in ("RANK", "WORLD_SIZE"):
         os.environ.pop(name, None)
-    yield
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import gristmill
 import pytest
 import torch
-from torch.utils.data import DataLoader
-
-import gristmill
 from gristmill.torch import Dataset, Loader, Sampler
+from torch.utils.data import DataLoader
 
 
 def everything(loader: DataLoader[object]) -> list[tuple[torch.Tensor, torch.Tensor]]:

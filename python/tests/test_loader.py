@@ -13,12 +13,11 @@ import threading
 import time
 from pathlib import Path
 
+import gristmill
 import numpy as np
 import pytest
 import torch
 from conftest import external
-
-import gristmill
 from gristmill.torch import Loader
 
 

@@ -6,18 +6,17 @@ import doctest
 import io
 import tarfile
 
-import numpy as np
-import pytest
-import torch
-from conftest import external
-from PIL import Image
-from torchvision import transforms
-
 import gristmill.errors
 import gristmill.loader
 import gristmill.report
 import gristmill.torch
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, external
 from gristmill.torch import Loader
+from PIL import Image
+from torchvision import transforms
 
 EVAL = [
     {"kind": "decode"},
@@ -45,6 +44,16 @@ def test_real_samples_against_torchvision(name: str) -> None:
     with tarfile.open(folder / "images.tar") as archive:
         assert seen == sum(member.isfile() for member in archive.getmembers())
     assert worst <= 1
+
+
+def test_the_readmes_quick_start_runs_as_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "README.md").read_text()
+    code = text.split("## From Python")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(ROOT)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "4,000 samples in 40 batches" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("module", [gristmill.errors, gristmill.loader, gristmill.report, gristmill.torch])

@@ -109,7 +109,7 @@ def made_pngs(rng):
                 name = f"made-{rows}x{columns}-colour{colour}-{bits}bit"
                 yield f"{name}.png", png(colour, bits, rows, columns, packed, palette)
                 if colour == 3:
-                    trns = palette + [(b"tRNS", rng.bytes(2**bits))]
+                    trns = [*palette, (b"tRNS", rng.bytes(2**bits))]
                     yield f"{name}-trns.png", png(colour, bits, rows, columns, packed, trns)
                 elif colour == 0:
                     yield f"{name}-trns.png", png(colour, bits, rows, columns, packed, [(b"tRNS", b"\0\1")])
@@ -150,7 +150,7 @@ class Jobs:
         done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert len(answers) == len(self.jobs), f"{len(answers)} answers to {len(self.jobs)} jobs"
-        for (name, out, judge), answer in zip(self.judges, answers):
+        for (name, out, judge), answer in zip(self.judges, answers, strict=True):
             if "error" in answer:
                 yield name, answer["error"]
             else:
@@ -206,7 +206,7 @@ def evaluation(image, side, crop):
     longer = int(side * long / short)
     size = (side, longer) if columns <= rows else (longer, side)
     resized = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
-    top, left = (int(round((length - crop) / 2.0)) for length in resized.shape[:2])
+    top, left = (round((length - crop) / 2.0) for length in resized.shape[:2])
     return resized[top : top + crop, left : left + crop]
 
 

@@ -239,13 +239,10 @@ mod tests {
                 Uneven::Pad => prop_assert!(again < world),
                 Uneven::Drop => prop_assert_eq!(again, 0),
             }
-            if !drop_last {
-                match uneven {
-                    Uneven::Pad => prop_assert_eq!(missing, 0),
-                    Uneven::Drop => prop_assert!(missing < world),
-                }
-            } else {
-                prop_assert!(missing < batch * world);
+            match uneven {
+                _ if drop_last => prop_assert!(missing < batch * world),
+                Uneven::Pad => prop_assert_eq!(missing, 0),
+                Uneven::Drop => prop_assert!(missing < world),
             }
         }
     }

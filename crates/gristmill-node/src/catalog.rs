@@ -125,8 +125,10 @@ impl BuildOptions {
         let chosen = [("--path-column", &self.path_column), ("--label-column", &self.label_column)];
         match chosen.iter().find(|(_, column)| column.is_some()) {
             None => Ok(()),
-            Some((option, _)) => Err(crate::Error::config(format!("{source} is not a list and has no columns"))
-                .hint(format!("leave {option} out, or name a .csv or .jsonl list"))),
+            Some((option, _)) => {
+                Err(crate::Error::config(format!("{source} is not a list and has no columns"))
+                    .hint(format!("leave {option} out, or name a .csv or .jsonl list")))
+            }
         }
     }
 }

@@ -159,10 +159,12 @@ impl Config {
         }
         let Some(name) = ours.keys().next() else { return Ok(()) };
         let error = Error::config(format!("the environment variable {name} is not a setting"));
-        let known: Vec<String> = KEYS.iter().map(Key::environment).collect();
-        let known = known.iter().map(String::as_str).chain(OTHER_VARIABLES);
-        Err(match nearest(name, known) {
-            Some(known) => error.hint(format!("did you mean {known}? If not, unset it")),
+        let ours = OTHER_VARIABLES.into_iter().map(Into::into).chain(KEYS.iter().map(Key::environment));
+        let known: Vec<String> = ours.map(|name| name.to_ascii_lowercase()).collect();
+        Err(match nearest(name, known.iter().map(String::as_str)) {
+            Some(known) => {
+                error.hint(format!("did you mean {}? If not, unset it", known.to_ascii_uppercase()))
+            }
             None => error.hint("unset it; `gristmill config reference` lists all of them"),
         })
     }
@@ -260,17 +262,12 @@ impl Settings {
         let slow =
             throttle.latency_ms > 0 || throttle.bytes_per_s.is_some() || throttle.requests_per_s.is_some();
         let mut retry = self.retry.clone();
-        let faulty = self.fault_share > 0.0;
-        if faulty && retry.attempt_ms_max == RetryOptions::default().attempt_ms_max {
+        let spoiled = self.fault_share > 0.0;
+        if spoiled && retry.attempt_ms_max == RetryOptions::default().attempt_ms_max {
             retry.attempt_ms_max = FAULTY_ATTEMPT_MS_MAX.min(retry.deadline_ms);
         }
-        let faults = faulty.then(|| self.faults(retry.attempt_ms_max));
-        StoreOptions {
-            retry,
-            throttle: slow.then_some(throttle),
-            faults,
-            ..StoreOptions::default()
-        }
+        let faults = spoiled.then(|| self.faults(retry.attempt_ms_max));
+        StoreOptions { retry, throttle: slow.then_some(throttle), faults, ..StoreOptions::default() }
     }
 
     /// A third each of errors, stalls and short bodies.

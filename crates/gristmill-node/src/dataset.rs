@@ -106,7 +106,9 @@ impl DataSet {
             loop {
                 match tokio::time::timeout(STOP_EVERY, &mut future).await {
                     Ok(result) => return result,
-                    Err(_) if stop() => return Err(Error::new(Kind::Stopped, "stopped while reading the data set")),
+                    Err(_) if stop() => {
+                        return Err(Error::new(Kind::Stopped, "stopped while reading the data set"));
+                    }
                     Err(_) => {}
                 }
             }

@@ -276,7 +276,9 @@ impl Epoch {
                     let first = batch.skipped.first().map_or("", |bad| &bad.reason);
                     let (index, all) = (batch.index, batch.skipped.len());
                     let message = format!("all {all} samples of batch {index} are bad, the first: {first}");
-                    return Err(Error::corrupt(message).hint("mend or remove them: every rank needs every batch"));
+                    return Err(
+                        Error::corrupt(message).hint("mend or remove them: every rank needs every batch")
+                    );
                 }
                 self.passed_over.append(&mut batch.skipped);
                 Ok(Polled::Pending)

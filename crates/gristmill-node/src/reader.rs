@@ -88,16 +88,25 @@ impl Reader {
         }
         let limit = self.settings.loader().memory_bytes_max;
         let size = self.output().map_or(0, |output| output.bytes());
-        let raw: u64 = ids.iter().map(|&id| self.catalog().size(SampleId(id)).map(u64::from)).sum::<Result<u64>>()?;
+        let raw: u64 =
+            ids.iter().map(|&id| self.catalog().size(SampleId(id)).map(u64::from)).sum::<Result<u64>>()?;
         let bytes = if self.pipeline.is_some() { size as u64 * ids.len() as u64 } else { raw };
         if bytes > limit / 2 {
-            let message = format!("{} samples at once take {bytes} bytes, over half of loader.memory_bytes_max", ids.len());
+            let message = format!(
+                "{} samples at once take {bytes} bytes, over half of loader.memory_bytes_max",
+                ids.len()
+            );
             return Err(Error::config(message).hint("ask for fewer, or raise it"));
         }
         let labels = self.catalog().labels()?;
         let labels = ids.iter().map(|&id| labels[id as usize]).collect();
         let data = match &self.pipeline {
-            None => Data::Raw(ids.chunks(READS_IN_FLIGHT).map(|some| self.fetch(some)).collect::<Result<Vec<_>>>()?.concat()),
+            None => Data::Raw(
+                ids.chunks(READS_IN_FLIGHT)
+                    .map(|some| self.fetch(some))
+                    .collect::<Result<Vec<_>>>()?
+                    .concat(),
+            ),
             Some(pipeline) => Data::Tensor(self.process(pipeline, epoch, ids)?),
         };
         Ok(Batch { epoch, index: 0, ids: ids.to_vec(), labels, skipped: Vec::new(), data })

@@ -188,7 +188,8 @@ impl fmt::Display for EpochReport {
             if self.from_memory { "from memory" } else { "read" }
         )?;
         writeln!(f, "  waited {} ({:.0} % of the epoch)", time(total_ms), self.wait_share() * 100.0)?;
-        let parts = [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
+        let parts =
+            [("fetch", fetch_ms), ("decode", decode_ms), ("other ops", ops_ms), ("hand-over", hand_over_ms)];
         for (name, ms) in parts {
             let share = if total_ms > 0.0 { ms / total_ms } else { 0.0 };
             let bar = "#".repeat((share * 30.0).round() as usize);

@@ -1,6 +1,9 @@
 //! What can be typed. Only what was typed: meaning is given in the commands.
 
-#![expect(clippy::doc_markdown, reason = "these comments are the help text, where backticks would be printed")]
+#![expect(
+    clippy::doc_markdown,
+    reason = "these comments are the help text, where backticks would be printed"
+)]
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -21,7 +24,7 @@ Examples:
   gristmill bench load s3://bucket/train-{0000..0099}.tar --recipe imagenet-train --json
   gristmill config show                                every setting, its value and where it comes from
 
-Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong.";
+Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -129,7 +132,9 @@ pub(crate) enum Kind {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Read a data set as a training would, and say how fast that is and what it waits for
-    #[command(allow_negative_numbers = true, after_help = "\
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
 Examples:
   gristmill bench load /data/train --recipe imagenet-train --batch 64 --threads 2 --json
   gristmill bench load /data/train --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote
@@ -137,8 +142,9 @@ Examples:
 
 JSON fields of an epoch: epoch, samples, batches, samples_per_s, cpu_ms_per_sample, wall_ms, wait_ms and its parts
 wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; bytes, retries, skipped, ready_batches_mean, ….
-After several epochs one more object, with \"total\": true, holds their medians.")]
-    Load(LoadArgs),
+After several epochs one more object, with \"total\": true, holds their medians."
+    )]
+    Load(Box<LoadArgs>),
     /// Say what a catalog of very many samples costs to open, hold and order
     #[command(after_help = "Example:\n  gristmill bench scale --samples 10000000")]
     Scale(ScaleArgs),
@@ -188,7 +194,7 @@ pub(crate) struct LoadArgs {
     /// Write one JSON line per batch to FILE: epoch, batch, ids, labels, and a fingerprint of its content
     #[arg(long, value_name = "FILE")]
     pub(crate) batches_out: Option<PathBuf>,
-    /// Pretend that a training step takes this long per batch
+    /// Pretend that a training step takes this long per batch, 0 to 3600000
     #[arg(long, default_value_t = 0.0, value_name = "MS")]
     pub(crate) step_ms: f64,
     /// Slow the store down: time before the first byte of each read
@@ -200,9 +206,13 @@ pub(crate) struct LoadArgs {
     /// Slow the store down: reads per second
     #[arg(long, value_name = "N")]
     pub(crate) requests_per_s: Option<String>,
-    /// Spoil this share of the reads (errors, stalls, short bodies), 0 to 1
+    /// Spoil this share of the reads (errors, stalls, short bodies), 0 to 1; a stall ends after 1 s unless
+    /// store.attempt_ms_max is changed
     #[arg(long, value_name = "SHARE")]
     pub(crate) faults: Option<String>,
+    /// What the source is, when that cannot be seen from it
+    #[arg(long)]
+    pub(crate) kind: Option<Kind>,
     /// Build the catalog anew, even if there is one
     #[arg(long)]
     pub(crate) rebuild: bool,
@@ -217,13 +227,14 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         common: Common,
     },
-    /// Check a config file
+    /// Check a config file by itself, whatever the environment says
     #[command(after_help = "Example:\n  gristmill config check gristmill.toml")]
     Check {
         /// The file
         file: PathBuf,
-        #[command(flatten)]
-        common: Common,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Print the reference page of all settings as Markdown
     Reference,

@@ -2,21 +2,30 @@
 
 mod bench;
 mod catalog;
+mod check;
 mod config;
 mod scale;
 
-use crate::args::{Args, Bench, Command, Common};
-use crate::progress::Progress;
+use crate::args::{Args, Bench, Catalog, Command, Common, Kind};
+use crate::progress::{Progress, Unit};
 use crate::stop;
 use anyhow::Result;
 use gristmill_node::config::Config;
 use gristmill_node::{Error, catalog as catalogs};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 /// Runs what was typed.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.command {
-        Command::Catalog(command) => catalog::run(command),
+        Command::Catalog(Catalog::Build(args)) => catalog::build(&args),
+        Command::Catalog(Catalog::Show { source, samples, common }) => {
+            catalog::show(&source, samples, &common)
+        }
+        Command::Catalog(Catalog::Check { source, content, decode, common }) => {
+            check::check(&source, content, decode, &common)
+        }
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
         Command::Config(command) => config::run(command),
@@ -42,20 +51,69 @@ impl Common {
     }
 }
 
-/// A bar for the building or checking of a catalog, as the function those want.
-fn catalog_bar(what: &str, quiet: bool) -> impl FnMut(catalogs::Progress) -> std::ops::ControlFlow<()> {
-    let mut bar = Progress::new(what, None, quiet);
-    move |progress| {
-        if let Some(total) = progress.total {
-            bar.of(total);
+impl Kind {
+    fn source_kind(self) -> catalogs::SourceKind {
+        use catalogs::SourceKind;
+        match self {
+            Kind::Folder => SourceKind::Folder,
+            Kind::List => SourceKind::List,
+            Kind::Tar => SourceKind::Tar,
+            Kind::Idx => SourceKind::Idx,
+            Kind::Cifar => SourceKind::Cifar,
         }
-        let step = match progress.step {
-            catalogs::Step::List => "objects listed",
-            catalogs::Step::Stat => "objects asked for",
-            catalogs::Step::Read => "objects read",
-            catalogs::Step::Hash => "bytes hashed",
-        };
-        bar.at(progress.done, || step.to_string());
-        if stop::asked() { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+    }
+}
+
+/// What a thread says about its work.
+enum Told<T> {
+    Progress(catalogs::Progress),
+    Done(gristmill_node::Result<T>),
+}
+
+/// Builds or checks a catalog with a bar. The work has a thread of its own, which is left behind on Ctrl-C: a
+/// store that does not answer must not hold the user up. So it may read whatever it likes but must write nothing.
+fn with_bar<T: Send + 'static>(
+    what: &str,
+    quiet: bool,
+    work: impl FnOnce(&mut catalogs::OnProgress<'_>) -> gristmill_node::Result<T> + Send + 'static,
+) -> Result<T> {
+    let (tell, told) = sync_channel(16);
+    let worker = std::thread::Builder::new().name("grist-catalog".into()).spawn(move || {
+        let outcome = work(&mut |progress| match tell.send(Told::Progress(progress)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        });
+        // Nobody listens any more after Ctrl-C.
+        let _ = tell.send(Told::Done(outcome));
+    });
+    let worker = worker.map_err(|e| Error::io("start", "a thread", e))?;
+    let mut bar = Progress::new(what, quiet);
+    loop {
+        match told.recv_timeout(stop::SLICE) {
+            Ok(Told::Progress(progress)) => {
+                bar.at(progress.done, progress.total, unit(progress.step), String::new);
+            }
+            Ok(Told::Done(outcome)) => {
+                bar.done();
+                return Ok(outcome?);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                if let Err(panic) = worker.join() {
+                    std::panic::resume_unwind(panic);
+                }
+                return Err(Error::new(gristmill_node::Kind::Stopped, "the work ended without a word").into());
+            }
+        }
+        stop::check()?;
+    }
+}
+
+fn unit(step: catalogs::Step) -> Unit {
+    match step {
+        catalogs::Step::List => Unit::Things("object", "objects", "listed"),
+        catalogs::Step::Stat => Unit::Things("object", "objects", "asked for"),
+        catalogs::Step::Read => Unit::Things("object", "objects", "read"),
+        catalogs::Step::Hash => Unit::Bytes("hashed"),
     }
 }

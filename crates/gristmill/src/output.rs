@@ -8,7 +8,25 @@ use std::io::{self, ErrorKind, Write};
 
 /// Prints one line of data.
 pub(crate) fn line(text: impl Display) -> Result<()> {
-    write(&format!("{text}\n"))
+    write(&escaped(&format!("{text}\n"), true))
+}
+
+/// A name or a sentence with names in it, as one line that does nothing to a terminal.
+pub(crate) fn name(text: impl Display) -> String {
+    escaped(&text.to_string(), false)
+}
+
+/// Shows control characters, and those that turn the direction of text, instead of obeying them.
+fn escaped(text: &str, keep_lines: bool) -> String {
+    let obeyed = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        (c.is_control() && !(keep_lines && c == '\n')) || turns
+    };
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if obeyed(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
 }
 
 /// Prints one JSON object on a line of its own.
@@ -32,14 +50,14 @@ fn write(text: &str) -> Result<()> {
 /// Says something that is not data.
 pub(crate) fn say(text: impl Display) {
     // Nobody listening to words is no reason to stop the work.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", escaped(&text.to_string(), true));
 }
 
 /// Says what went wrong and what to do.
 pub(crate) fn complain(error: &anyhow::Error, hint: Option<&str>) {
-    say(format_args!("error: {error}"));
+    say(format_args!("error: {}", name(error)));
     if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
-        say(format_args!("hint: {hint}"));
+        say(format_args!("hint: {}", name(hint)));
     }
 }
 
@@ -56,6 +74,11 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
+/// A number of things, with the word for one or for many.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
 /// A size as people read it.
 pub(crate) fn size(bytes: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
@@ -69,7 +92,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_cannot_write_on_the_terminal() {
+        for (text, one_line, lines) in [
+            ("plain ü/名.jpg", "plain ü/名.jpg", "plain ü/名.jpg"),
+            ("a\x1b[2Jb\r", "a\\u{1b}[2Jb\\r", "a\\u{1b}[2Jb\\r"),
+            ("a\nb\u{85}", "a\\nb\\u{85}", "a\nb\\u{85}"),
+            ("gpj.\u{202e}exe", "gpj.\\u{202e}exe", "gpj.\\u{202e}exe"),
+        ] {
+            assert_eq!((name(text), escaped(text, true)), (one_line.to_string(), lines.to_string()));
+        }
+    }
+
+    #[test]
     fn numbers_for_people() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "class", "classes")), ["0 classes", "1 class", "2 classes"]);
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([12, 1_500, 2_000_000, 3_100_000_000].map(size), ["12 B", "1.5 kB", "2.0 MB", "3.1 GB"]);
     }

@@ -1,59 +1,66 @@
 //! Progress on standard error: a bar in a terminal, a plain line now and then elsewhere.
+//!
+//! Both say the same words: how much is done, of how much once that is known, and of what.
 
-use crate::output::say;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::output::{grouped, say, size};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// How often a plain line is printed where there is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Things, by the word for one and for many, and what was done to them.
+    Things(&'static str, &'static str, &'static str),
+    /// Bytes, and what was done to them.
+    Bytes(&'static str),
+}
+
+pub(crate) const BATCHES: Unit = Unit::Things("batch", "batches", "");
+pub(crate) const SAMPLES: Unit = Unit::Things("sample", "samples", "decoded");
+
 /// Progress of one long piece of work.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
+    /// What the bar shows, and whether of a total, once it shows anything.
+    shows: Option<(Unit, bool)>,
     what: String,
-    next_line: Instant,
+    next_line: Option<Instant>,
 }
 
 impl Progress {
-    /// Progress of `what`, out of `total` if that is known. `quiet` shows nothing.
-    pub(crate) fn new(what: &str, total: Option<u64>, quiet: bool) -> Progress {
+    /// Progress of `what`. `quiet` shows nothing.
+    pub(crate) fn new(what: &str, quiet: bool) -> Progress {
         let terminal = std::io::stderr().is_terminal() && !quiet;
         let bar = terminal.then(|| {
-            let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-            let template = if total.is_some() {
-                "{prefix} [{bar:32}] {pos}/{len} {percent}% {eta} {msg}"
-            } else {
-                "{prefix} {spinner} {pos} {msg}"
-            };
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar.set_prefix(what.to_string());
-            bar
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
+                .with_style(template("{prefix} {spinner}"))
+                .with_prefix(what.to_string())
         });
-        let next_line = Instant::now() + if quiet { Duration::from_secs(1 << 40) } else { PLAIN_EVERY };
-        Progress { bar, what: what.to_string(), next_line }
+        let next_line = (!terminal && !quiet).then(|| Instant::now() + PLAIN_EVERY);
+        Progress { bar, shows: None, what: what.to_string(), next_line }
     }
 
-    /// Says how far it is.
-    pub(crate) fn at(&mut self, done: u64, message: impl FnOnce() -> String) {
+    /// Says how far it is, out of `total` if that is known, and adds `more` to it.
+    pub(crate) fn at(&mut self, done: u64, total: Option<u64>, unit: Unit, more: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
-            bar.set_position(done);
-            bar.set_message(message());
-        } else if Instant::now() >= self.next_line {
-            say(format_args!("{}: {done} {}", self.what, message()));
-            self.next_line = Instant::now() + PLAIN_EVERY;
-        }
-    }
-
-    /// Says how much there is, once that is known.
-    pub(crate) fn of(&mut self, total: u64) {
-        if let Some(bar) = &self.bar
-            && bar.length() != Some(total)
-        {
-            bar.set_length(total);
+            if self.shows.replace((unit, total.is_some())) != Some((unit, total.is_some())) {
+                bar.set_style(style(unit, total.is_some()));
+                bar.reset_eta();
+            }
+            // The position is what draws, so the words that go with it come first.
+            bar.set_message(joined(more()));
+            bar.update(|state| {
+                total.into_iter().for_each(|total| state.set_len(total));
+                state.set_pos(done);
+            });
+        } else if self.next_line.is_some_and(|next| Instant::now() >= next) {
+            say(format_args!("{}: {}{}", self.what, words(done, total, unit), joined(more())));
+            self.next_line = Some(Instant::now() + PLAIN_EVERY);
         }
     }
 
@@ -62,5 +69,72 @@ impl Progress {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+fn joined(more: String) -> String {
+    if more.is_empty() { more } else { format!(", {more}") }
+}
+
+/// How a bar looks. Its words are made when it is drawn, from what is drawn.
+fn style(unit: Unit, of_total: bool) -> ProgressStyle {
+    let style = if of_total {
+        template("{prefix} [{bar:20}] {percent:>3} % {eta:>4} {words}{wide_msg}")
+    } else {
+        template("{prefix} {spinner} {words}{wide_msg}")
+    };
+    style.with_key("words", move |state: &ProgressState, out: &mut dyn Write| {
+        // A bar that cannot be drawn is not worth a word.
+        let _ = out.write_str(&words(state.pos(), state.len().filter(|_| of_total), unit));
+    })
+}
+
+fn template(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template);
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+}
+
+fn words(done: u64, total: Option<u64>, unit: Unit) -> String {
+    let of = |show: fn(u64) -> String| match total {
+        Some(total) => format!("{} of {}", show(done), show(total)),
+        None => show(done),
+    };
+    let text = match unit {
+        Unit::Things(one, many, verb) => {
+            format!("{} {} {verb}", of(grouped), if total.unwrap_or(done) == 1 { one } else { many })
+        }
+        Unit::Bytes(verb) => format!("{} {verb}", of(size)),
+    };
+    text.trim_end().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_progress() {
+        let objects = Unit::Things("object", "objects", "listed");
+        for (done, total, unit, expect) in [
+            (1, Some(5), BATCHES, "1 of 5 batches"),
+            (1, Some(1), BATCHES, "1 of 1 batch"),
+            (1, None, objects, "1 object listed"),
+            (6_400, None, objects, "6,400 objects listed"),
+            (1_500, Some(2_000_000), Unit::Bytes("hashed"), "1.5 kB of 2.0 MB hashed"),
+        ] {
+            assert_eq!(words(done, total, unit), expect);
+        }
+    }
+
+    #[test]
+    fn a_bar_takes_the_total_when_it_is_known() {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        let mut progress =
+            Progress { bar: Some(bar.clone()), shows: None, what: String::new(), next_line: None };
+        progress.at(3, None, BATCHES, String::new);
+        assert_eq!((bar.length(), progress.shows), (None, Some((BATCHES, false))));
+        progress.at(4, Some(9), BATCHES, || "fast".into());
+        assert_eq!((bar.length(), bar.position(), bar.message().as_str()), (Some(9), 4, ", fast"));
+        assert_eq!(progress.shows, Some((BATCHES, true)));
     }
 }

@@ -2,6 +2,10 @@
 
 use gristmill_node::{Error, Kind, Result};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// How long Ctrl-C may go unheard.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
@@ -18,6 +22,18 @@ pub(crate) fn listen() {
 /// Whether the user asked to stop.
 pub(crate) fn asked() -> bool {
     ASKED.load(SeqCst) > 0
+}
+
+/// Sleeps, but no longer than until the user asks to stop.
+pub(crate) fn sleep(time: Duration) {
+    let end = Instant::now() + time;
+    while !asked() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
 }
 
 /// An error if the user asked to stop.

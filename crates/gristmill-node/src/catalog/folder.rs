@@ -90,7 +90,9 @@ pub(super) fn build(scan: &Scan<'_>, listing: Vec<ObjectInfo>, options: &BuildOp
     if let Some(first) = empty.first().filter(|_| !options.allow_empty_classes) {
         let others = if empty.len() > 1 { format!(" and {} more", empty.len() - 1) } else { String::new() };
         return Err(Error::config(format!("the class folder {}{others} has no picture", scan.shown(first)))
-            .hint("remove it, fill it with .jpg, .jpeg or .png files, or accept it with --allow-empty-classes"));
+            .hint(
+                "remove it, fill it with .jpg, .jpeg or .png files, or accept it with --allow-empty-classes",
+            ));
     }
     let mut draft = Draft::of_files(scan.url, SourceKind::Folder, Encoding::Sniffed);
     for (label, object) in &picked.files {

@@ -151,8 +151,9 @@ impl Columns {
         let label =
             column(&options.label_column, "label")?.or_else(known).filter(|&label| label < first.len());
         let label = label.ok_or_else(|| {
-            Error::config(format!("no column holds the label; there are: {}", there()))
-                .hint("call one label, class_index, class, class_name or wnid, or choose one with --label-column")
+            Error::config(format!("no column holds the label; there are: {}", there())).hint(
+                "call one label, class_index, class, class_name or wnid, or choose one with --label-column",
+            )
         })?;
         let called =
             NAME_COLUMNS.iter().find_map(|name| at(name)).filter(|&called| header && called != label);

@@ -144,10 +144,10 @@ fn place(path: &Path) -> Result<Cow<'_, Path>> {
     let Ok(meta) = fs::symlink_metadata(path) else { return Ok(Cow::Borrowed(path)) };
     if meta.is_symlink() {
         let target = fs::canonicalize(path).map_err(|_| refused("a link to nothing"))?;
-        return match target.is_file() {
-            true => Ok(Cow::Owned(target)),
-            false => Err(refused("a link to something that is not a regular file")),
-        };
+        if !target.is_file() {
+            return Err(refused("a link to something that is not a regular file"));
+        }
+        return Ok(Cow::Owned(target));
     }
     if meta.is_file() || meta.is_dir() { Ok(Cow::Borrowed(path)) } else { Err(refused("not a regular file")) }
 }

@@ -93,7 +93,13 @@ macro_rules! key {
 /// Every setting there is.
 pub const KEYS: &[Key] = &[
     key!("loader.batch", "samples per batch on one rank", batch, whole::<u32, 1, U32_MAX>, shown),
-    key!("loader.threads", "threads that decode; 0 takes one per core", threads, whole::<u64, 0, 1_024>, shown),
+    key!(
+        "loader.threads",
+        "threads that decode; 0 takes one per core",
+        threads,
+        whole::<u64, 0, 1_024>,
+        shown
+    ),
     key!(
         "loader.prefetch_batches",
         "finished batches that may lie ready",
@@ -141,7 +147,13 @@ pub const KEYS: &[Key] = &[
         text,
         shown
     ),
-    key!("recipe.pixels_max", "the most pixels an image may have", pixels_max, whole::<u64, 1, PIXELS_MAX>, shown),
+    key!(
+        "recipe.pixels_max",
+        "the most pixels an image may have",
+        pixels_max,
+        whole::<u64, 1, PIXELS_MAX>,
+        shown
+    ),
     key!(
         "store.reads_in_flight",
         "reads under way at once; 0 decides by the kind of store",
@@ -149,7 +161,13 @@ pub const KEYS: &[Key] = &[
         whole::<u64, 0, 65_536>,
         shown
     ),
-    key!("store.attempts_max", "how often a read is tried", retry.attempts_max, whole::<u32, 1, 1_000>, shown),
+    key!(
+        "store.attempts_max",
+        "how often a read is tried",
+        retry.attempts_max,
+        whole::<u32, 1, 1_000>,
+        shown
+    ),
     key!(
         "store.attempt_ms_max",
         "how long one attempt may take",

@@ -29,7 +29,9 @@ pub(crate) fn read(path: &Path, what: &str, bytes_max: u64) -> Result<String> {
     // The size is not believed: a file may grow, and some files of the system say that they have 0 bytes.
     File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > bytes_max {
-        return Err(refused(&format!("has more than {bytes_max} bytes")).hint("is it the file that was meant?"));
+        return Err(
+            refused(&format!("has more than {bytes_max} bytes")).hint("is it the file that was meant?")
+        );
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();

@@ -238,7 +238,8 @@ mod tests {
     #[test]
     fn memory_that_waits_and_memory_being_filled_stay_under_the_limit() {
         let pool = Arc::new(Pool::new(16, 2));
-        let tensors: Vec<Tensor> = (0..5).map(|_| Tensor::new(pool.take(16), output(), pool.clone())).collect();
+        let tensors: Vec<Tensor> =
+            (0..5).map(|_| Tensor::new(pool.take(16), output(), pool.clone())).collect();
         pool.filled(5);
         let _filling = pool.take(16);
         drop(tensors); // a consumer kept five and lets them go at once

@@ -63,17 +63,14 @@ fn spoil(rate: f64) -> FaultOptions {
     FaultOptions { seed: 5, error_rate: rate, stall_rate: rate, short_rate: rate, stall_ms: 60_000 }
 }
 
-/// What a consumer sees of a batch.
-fn seen(batch: &Batch) -> (u32, Vec<u32>, Vec<u32>, u64) {
+/// What a consumer sees of a batch: its place, ids, labels and a fingerprint of its content.
+type Seen = (u32, Vec<u32>, Vec<u32>, u64);
+
+fn seen(batch: &Batch) -> Seen {
     (batch.index, batch.ids.clone(), batch.labels.clone(), batch.fingerprint())
 }
 
-fn run(
-    set: &Arc<DataSet>,
-    options: LoaderOptions,
-    epoch: u64,
-    from: u32,
-) -> Result<Vec<(u32, Vec<u32>, Vec<u32>, u64)>> {
+fn run(set: &Arc<DataSet>, options: LoaderOptions, epoch: u64, from: u32) -> Result<Vec<Seen>> {
     let loader = Loader::new(set.clone(), Some(&recipe()), options)?;
     loader.epoch(epoch, from)?.map(|batch| batch.map(|batch| seen(&batch))).collect()
 }
@@ -302,7 +299,8 @@ fn a_bad_sample_alone_in_its_batch_is_passed_over() {
     gristmill_testdata::cut_photos(folder.path(), 12, 1).unwrap();
     fs::write(folder.path().join("rocket/zz.jpg"), "this is no picture").unwrap();
     let set = data(folder.path(), &StoreOptions::default());
-    let bad_last = LoaderOptions { on_bad: OnBad::Skip, shuffle: false, shape: Shape::single(1), ..options() };
+    let bad_last =
+        LoaderOptions { on_bad: OnBad::Skip, shuffle: false, shape: Shape::single(1), ..options() };
     let loader = Loader::new(set.clone(), Some(&recipe()), bad_last.clone()).unwrap();
     let mut epoch = loader.epoch(0, 0).unwrap();
     assert_eq!(epoch.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 12);
@@ -321,9 +319,9 @@ fn padded_shares_are_complete_and_equal() {
         for rank in 0..world {
             let shape = Shape { batch: 4, rank, world, uneven: Uneven::Pad, drop_last: false };
             let loader = Loader::new(set.clone(), None, LoaderOptions { shape, ..options() }).unwrap();
-            let share: Vec<u32> = loader.epoch(0, 0).unwrap().flat_map(|batch| batch.unwrap().ids).collect();
-            assert_eq!(share.len() as u32, 90_u32.div_ceil(world));
-            ids.extend(share);
+            let part: Vec<u32> = loader.epoch(0, 0).unwrap().flat_map(|batch| batch.unwrap().ids).collect();
+            assert_eq!(part.len() as u32, 90_u32.div_ceil(world));
+            ids.extend(part);
         }
         ids.sort_unstable();
         ids.dedup();

@@ -14,8 +14,10 @@ use std::sync::Arc;
 
 fn build(url: &str, object: Option<&str>, options: &StoreOptions) -> (Arc<Catalog>, Arc<dyn Store>) {
     let store = open(url, options).unwrap();
-    let source = Source { store: store.clone(), root_url: url.into(), object: object.map(Into::into), kind: None };
-    let draft = catalog::build(&source, &BuildOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let source =
+        Source { store: store.clone(), root_url: url.into(), object: object.map(Into::into), kind: None };
+    let draft =
+        catalog::build(&source, &BuildOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
     (Arc::new(draft.into_catalog().unwrap()), store)
 }
 
@@ -34,7 +36,8 @@ fn epochs(catalog: &Arc<Catalog>, store: Arc<dyn Store>) -> Vec<(Vec<u32>, u64)>
         stall_ms_max: 60_000,
     };
     let set = DataSet::new(catalog.clone(), store, 64 << 20, &|| false).unwrap();
-    let loader = Loader::new(Arc::new(set), Some(&Recipe::preset("imagenet-train").unwrap()), options).unwrap();
+    let loader =
+        Loader::new(Arc::new(set), Some(&Recipe::preset("imagenet-train").unwrap()), options).unwrap();
     let epochs = [0, 1].map(|epoch| loader.epoch(epoch, 0).unwrap());
     let batches = epochs.into_iter().flatten().map(|batch| batch.unwrap());
     batches.map(|batch| (batch.ids.clone(), batch.fingerprint())).collect()
@@ -42,7 +45,8 @@ fn epochs(catalog: &Arc<Catalog>, store: Arc<dyn Store>) -> Vec<(Vec<u32>, u64)>
 
 /// The pictures below `folder` as two shards, with their labels as WebDataset has them.
 fn shard(folder: &Path, to: &Path) {
-    let mut shards = [0, 1].map(|i| tar::Builder::new(File::create(to.join(format!("train-{i}.tar"))).unwrap()));
+    let mut shards =
+        [0, 1].map(|i| tar::Builder::new(File::create(to.join(format!("train-{i}.tar"))).unwrap()));
     let mut classes: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     classes.sort();
     let add = |shard: &mut tar::Builder<File>, name: String, bytes: &[u8]| {
@@ -83,7 +87,8 @@ fn a_data_set_in_s3_is_the_same_data_set() {
         assert_eq!((far.len(), far.digest()), (40, near.digest()), "the same data set wherever it lies");
         assert_eq!(epochs(&far, far_store.clone()), epochs(&near, near_store));
         let options = CheckOptions { content: false };
-        let findings = catalog::check(&far, &*far_store, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+        let findings =
+            catalog::check(&far, &*far_store, &options, &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(findings.is_clean(), "{findings:?}");
     }
 }

@@ -1,14 +1,15 @@
 //! `gristmill bench load`: reads a data set as a training would and says what that costs.
 
-use super::catalog_bar;
-use crate::args::LoadArgs;
-use crate::output::{json, line, say};
-use crate::progress::Progress;
+use super::with_bar;
+use crate::args::{Kind as SourceKind, LoadArgs};
+use crate::output::{json, line, name, say};
+use crate::progress::{BATCHES, Progress};
 use crate::stop;
 use anyhow::Result;
+use gristmill_node::catalog::{self, BuildOptions};
 use gristmill_node::config::Config;
 use gristmill_node::loader::{Batch, Loader, Polled};
-use gristmill_node::open::{self, Provenance};
+use gristmill_node::open::{self, Looked, Provenance};
 use gristmill_node::report::EpochReport;
 use gristmill_node::{Error, Kind};
 use rustix::time::{ClockId, clock_gettime};
@@ -20,6 +21,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The longest pretended step: an hour.
+const STEP_MS_MAX: f64 = 3_600_000.0;
+
 /// One epoch's figures, as printed.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
@@ -27,8 +31,8 @@ struct Row {
     samples: u64,
     batches: u32,
     samples_per_s: f64,
-    /// CPU time of the whole process per sample.
-    cpu_ms_per_sample: f64,
+    /// CPU time of the whole process per sample that was processed, those included that were only prefetched.
+    cpu_ms_per_sample: Option<f64>,
     wall_ms: f64,
     wait_ms: f64,
     wait_fetch_ms: f64,
@@ -57,10 +61,22 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
     if args.epochs == 0 {
         return Err(Error::config("--epochs is 0; it must be at least 1").into());
     }
+    let Some(end) = args.from_epoch.checked_add(args.epochs) else {
+        let (from, epochs) = (args.from_epoch, args.epochs);
+        return Err(Error::config(format!("--from-epoch {from} leaves no room for --epochs {epochs}"))
+            .hint(format!("epochs count to {}", u64::MAX))
+            .into());
+    };
+    if !(0.0..=STEP_MS_MAX).contains(&args.step_ms) {
+        let given = args.step_ms;
+        return Err(
+            Error::config(format!("--step-ms {given} is not a time from 0 to {STEP_MS_MAX} ms")).into()
+        );
+    }
     let loader = open_loader(args, &config)?;
     let mut trace = args.batches_out.as_ref().map(|path| Trace::new(path)).transpose()?;
     let mut rows = Vec::new();
-    for epoch in args.from_epoch..args.from_epoch + args.epochs {
+    for epoch in args.from_epoch..end {
         let from_batch = if epoch == args.from_epoch { args.from_batch } else { 0 };
         let (row, report) = one_epoch(&loader, args, epoch, from_batch, trace.as_mut())?;
         if args.common.json {
@@ -80,19 +96,29 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
 fn open_loader(args: &LoadArgs, config: &Config) -> Result<Loader> {
     let settings = config.settings();
     let recipe = open::recipe(settings.recipe())?;
-    let mut bar = catalog_bar("catalog", args.common.json);
-    let opened = open::catalog(&args.source, settings, args.rebuild, &mut bar)?;
-    drop(bar);
+    let kind = args.kind.map(SourceKind::source_kind);
+    let opened = match open::look(&args.source, kind, settings, args.rebuild)? {
+        Looked::There(opened) => opened,
+        Looked::Missing { source, path } => {
+            let options = BuildOptions { built_unix_s: open::now_unix_s(), ..BuildOptions::default() };
+            let build =
+                move |progress: &mut catalog::OnProgress<'_>| catalog::build(&source, &options, progress);
+            open::keep(&with_bar("catalog", args.common.json, build)?, path)?
+        }
+    };
     let catalog = opened.catalog;
     if !args.common.json {
         match &opened.provenance {
             Provenance::Given => {}
-            Provenance::Built(path) => say(format_args!("catalog written to {}", path.display())),
+            Provenance::Built(path) => say(format_args!("catalog written to {}", name(path.display()))),
             Provenance::Kept(path) => {
-                say(format_args!("catalog from before: {} (--rebuild makes a new one)", path.display()));
+                say(format_args!(
+                    "catalog from before: {} (--rebuild makes a new one)",
+                    name(path.display())
+                ));
             }
         }
-        catalog.notes().iter().for_each(|note| say(format_args!("note: {note}")));
+        catalog.notes().iter().for_each(|note| say(format_args!("note: {}", name(note))));
     }
     let set = open::data_set(catalog, settings, &stop::asked)?;
     Ok(Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?)
@@ -108,7 +134,14 @@ fn one_epoch(
     let cpu_before = process_cpu_ms();
     let mut epoch = loader.epoch(number, from_batch)?;
     let last = args.batches.map_or(epoch.batches(), |n| epoch.batches().min(from_batch.saturating_add(n)));
-    let mut bar = Progress::new(&format!("epoch {number}"), Some(last.into()), args.common.json);
+    if epoch.batches() == 0 {
+        let shape = loader.options().shape;
+        say(format_args!(
+            "warning: epoch {number} has no batch for rank {} of {}: too few samples for loader.batch = {}",
+            shape.rank, shape.world, shape.batch
+        ));
+    }
+    let mut bar = Progress::new(&format!("epoch {number}"), args.common.json);
     let mut at = from_batch;
     let stall = Duration::from_millis(loader.options().stall_ms_max);
     let mut since = Instant::now();
@@ -117,22 +150,20 @@ fn one_epoch(
             Polled::Batch(batch) => {
                 at += 1;
                 for bad in batch.skipped.iter().filter(|_| !args.common.json) {
-                    say(format_args!("skipped: {}", bad.reason));
+                    say(format_args!("skipped: {}", name(&bad.reason)));
                 }
                 if let Some(trace) = trace.as_mut() {
                     trace.write(&batch)?;
                 }
                 drop(batch);
-                if args.step_ms > 0.0 {
-                    std::thread::sleep(Duration::from_secs_f64(args.step_ms / 1e3));
-                }
+                stop::sleep(Duration::from_secs_f64(args.step_ms / 1e3));
                 since = Instant::now();
             }
             Polled::Pending if since.elapsed() > stall => return Err(epoch.stalled().into()),
             Polled::Pending => {}
             Polled::Done => break,
         }
-        bar.at(at.into(), || {
+        bar.at(at.into(), Some(last.into()), BATCHES, || {
             let report = epoch.report();
             format!("{:.0} samples/s, waiting {:.0} %", report.samples_per_s, report.wait_share() * 100.0)
         });
@@ -154,7 +185,7 @@ impl Row {
             samples: report.samples,
             batches: report.batches,
             samples_per_s: report.samples_per_s,
-            cpu_ms_per_sample: cpu_ms / report.samples.max(1) as f64,
+            cpu_ms_per_sample: (report.processed > 0).then(|| cpu_ms / report.processed as f64),
             wall_ms: report.wall_ms,
             wait_ms: report.wait.total_ms,
             wait_fetch_ms: report.wait.fetch_ms,
@@ -172,26 +203,33 @@ impl Row {
 }
 
 fn total(rows: &[Row], as_json: bool) -> Result<()> {
-    let median = |of: fn(&Row) -> f64| {
-        let mut values: Vec<f64> = rows.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
-    };
-    let (rate, cpu, wait) =
-        (median(|r| r.samples_per_s), median(|r| r.cpu_ms_per_sample), median(|r| r.wait_ms));
+    let rate = median(rows.iter().map(|row| row.samples_per_s)).unwrap_or_default();
+    let cpu_ms = median(rows.iter().filter_map(|row| row.cpu_ms_per_sample));
+    let wait = median(rows.iter().map(|row| row.wait_ms));
     let samples: u64 = rows.iter().map(|row| row.samples).sum();
     let bytes: u64 = rows.iter().map(|row| row.bytes).sum();
     if as_json {
         return json(&json!({
             "total": true, "epochs": rows.len(), "samples": samples, "bytes": bytes,
-            "samples_per_s": rate, "cpu_ms_per_sample": cpu, "wait_ms": wait,
+            "samples_per_s": rate, "cpu_ms_per_sample": cpu_ms, "wait_ms": wait,
             "retries": rows.iter().map(|row| row.retries).sum::<u64>(),
             "skipped": rows.iter().map(|row| row.skipped).sum::<u64>(),
             "threads": rows[0].threads,
         }));
     }
-    line(format_args!("{} epochs, medians: {rate:.0} samples/s, {} of CPU per sample", rows.len(), self::cpu(cpu)))
+    line(format_args!(
+        "{} epochs, medians: {rate:.0} samples/s, {} of CPU per sample",
+        rows.len(),
+        cpu(cpu_ms)
+    ))
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
 }
 
 /// One line per batch, for comparing runs.
@@ -219,8 +257,12 @@ impl Trace {
 }
 
 /// CPU time per sample, in the unit that shows it.
-fn cpu(ms: f64) -> String {
-    if ms < 0.1 { format!("{:.2} µs", ms * 1e3) } else { format!("{ms:.3} ms") }
+fn cpu(ms: Option<f64>) -> String {
+    match ms {
+        None => "-".into(),
+        Some(ms) if ms < 0.1 => format!("{:.2} µs", ms * 1e3),
+        Some(ms) => format!("{ms:.3} ms"),
+    }
 }
 
 fn process_cpu_ms() -> f64 {

@@ -1,9 +1,10 @@
 //! `gristmill config`: every setting, where its value comes from, and whether a file is sound.
 
 use crate::args::ConfigCommand;
-use crate::output::{json, line};
+use crate::output::{counted, json, line, name};
 use anyhow::Result;
-use gristmill_node::config::{Config, KEYS};
+use gristmill_node::config::{Config, KEYS, Origin};
+use gristmill_node::open;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -11,16 +12,18 @@ pub(super) fn run(command: ConfigCommand) -> Result<ExitCode> {
     match command {
         ConfigCommand::Show { common } => {
             let config = common.config(&[])?;
+            open::recipe(config.settings().recipe())?;
             show(&config, common.json)?;
         }
-        ConfigCommand::Check { file, common } => {
-            let config = Config::load(Some(&file), &[])?;
-            let set =
-                config.rows().filter(|(.., origin)| origin.to_string() == file.display().to_string()).count();
-            if common.json {
+        ConfigCommand::Check { file, json: as_json } => {
+            let config = Config::from_file(&file)?;
+            open::recipe(config.settings().recipe())?;
+            let set = config.rows().filter(|(.., origin)| **origin != Origin::Default).count();
+            if as_json {
                 json(&json!({ "file": file, "ok": true, "settings": set }))?;
             } else {
-                line(format_args!("{}: sound, {set} settings", file.display()))?;
+                let set = counted(set as u64, "setting", "settings");
+                line(format_args!("{}: sound, {set}", name(file.display())))?;
             }
         }
         ConfigCommand::Reference => reference()?,
@@ -58,11 +61,12 @@ fn reference() -> Result<()> {
         "Printed by `gristmill config reference`. A setting may stand in a TOML file (`[section]`, then `name = value`),",
     )?;
     line("in the environment, or behind `--set`. Later ones win: file, environment, argument.\n")?;
-    line("| setting | default | environment | meaning |")?;
-    line("|---|---|---|---|")?;
+    line("| setting | default | values | environment | meaning |")?;
+    line("|---|---|---|---|---|")?;
     for key in KEYS {
         let environment = key.environment();
-        line(format_args!("| `{}` | {} | `{environment}` | {} |", key.name, key.default(), key.meaning))?;
+        let (default, values) = (key.default(), key.values());
+        line(format_args!("| `{}` | {default} | {values} | `{environment}` | {} |", key.name, key.meaning))?;
     }
     Ok(())
 }

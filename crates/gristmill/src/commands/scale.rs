@@ -4,7 +4,7 @@
 //! freed is not taken for the catalog's.
 
 use crate::args::ScaleArgs;
-use crate::output::{grouped, json, line, say};
+use crate::output::{counted, grouped, json, line, say};
 use anyhow::Result;
 use gristmill_core::SampleId;
 use gristmill_core::plan::{Plan, Shape};
@@ -30,7 +30,7 @@ pub(super) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
     let folder = tempfile::tempdir().map_err(|e| Error::io("make", "a temporary folder", e))?;
     let path = folder.path().join("large.catalog");
     if !args.json {
-        say(format_args!("writing a catalog of {} samples …", grouped(args.samples.into())));
+        say(format_args!("writing a catalog of {} …", counted(args.samples.into(), "sample", "samples")));
     }
     write(&path, args.samples)?;
     let failed = |e| Error::io("start", "this program again", e);
@@ -89,7 +89,10 @@ fn measure(path: &Path, as_json: bool) -> Result<()> {
     line(format_args!("open the catalog        {open_ms:>12.3} ms"))?;
     line(format_args!("verify every byte       {verify_ms:>12.1} ms   (done block by block at first use)"))?;
     line(format_args!("find one sample         {locate_ns:>12.0} ns"))?;
-    line(format_args!("an epoch's order        {order_ms:>12.1} ms   ({} batches)", grouped(plan.batches().into())))?;
+    line(format_args!(
+        "an epoch's order        {order_ms:>12.1} ms   ({} batches)",
+        grouped(plan.batches().into())
+    ))?;
     line(format_args!("memory beside the map   {beside:>12.2} bytes per sample, the order included"))?;
     line(format_args!("catalog on disk         {file:>12.1} bytes per sample"))
 }

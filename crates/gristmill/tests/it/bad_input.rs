@@ -171,7 +171,7 @@ fn wrong_words() {
     let photos = place.photos(10);
     let with = |args: &[&str]| place.run(&[&["bench", "load", text(&photos)], args].concat());
     with(&["--recipe", "imagenet-trian"]).bad(2, &["imagenet-trian", "imagenet-train"]);
-    with(&["--recipe", "missing.toml"]).bad(1, &["missing.toml"]);
+    with(&["--recipe", "missing.toml"]).bad(2, &["missing.toml"]);
     with(&["--batch", "0"]).bad(2, &["loader.batch"]);
     with(&["--batch", "-3"]).bad(2, &["loader.batch"]);
     with(&["--threads", "many"]).bad(2, &["loader.threads", "many"]);

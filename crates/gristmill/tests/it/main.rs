@@ -4,7 +4,9 @@
 
 mod bad_input;
 mod commands;
+mod interrupt;
 mod memory;
+mod options;
 mod resume;
 
 use std::path::{Path, PathBuf};

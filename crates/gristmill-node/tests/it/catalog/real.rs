@@ -5,18 +5,8 @@ use gristmill_core::SampleId;
 use gristmill_node::catalog::{BuildOptions, Catalog, SourceKind};
 use gristmill_node::store::{LocalStore, Store};
 use gristmill_ops::Encoding;
-use std::path::{Path, PathBuf};
-
-/// The folder of one data set, or a word on why it is not tested.
-fn data(name: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("GRISTMILL_DATA").map_or_else(beside, PathBuf::from).join(name);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    println!("not tested: there is no {} (set GRISTMILL_DATA)", folder.display());
-    None
-}
+use gristmill_testdata::external;
+use std::path::Path;
 
 fn catalog(folder: &Path, object: Option<&str>) -> Catalog {
     build(&local(folder, object), &BuildOptions::default()).unwrap().into_catalog().unwrap()
@@ -24,7 +14,7 @@ fn catalog(folder: &Path, object: Option<&str>) -> Catalog {
 
 #[test]
 fn imagenette_tar() {
-    let Some(folder) = data("imagenette-224") else { return };
+    let Some(folder) = external("imagenette-224") else { return };
     let catalog = catalog(&folder, None);
     assert_eq!((catalog.kind(), catalog.len(), catalog.classes().len()), (SourceKind::Tar, 1_000, 10));
     assert_eq!(catalog.classes()[0], "n01440764");
@@ -43,7 +33,7 @@ fn imagenette_tar() {
 #[test]
 fn mnist_family() {
     for name in ["mnist", "fashion-mnist"] {
-        let Some(folder) = data(name) else { continue };
+        let Some(folder) = external(name) else { continue };
         let train = catalog(&folder, None);
         assert_eq!((train.kind(), train.len(), train.gzip()), (SourceKind::Idx, 60_000, true));
         let Encoding::Raw(shape) = train.encoding() else { panic!("idx is raw") };
@@ -58,7 +48,7 @@ fn mnist_family() {
 
 #[test]
 fn a_list_of_unpacked_pictures() {
-    let Some(folder) = data("imagenet-sample") else { return };
+    let Some(folder) = external("imagenet-sample") else { return };
     let unpacked = tempfile::tempdir().unwrap();
     let shard = std::fs::File::open(folder.join("images.tar")).unwrap();
     ::tar::Archive::new(shard).unpack(unpacked.path()).unwrap();
