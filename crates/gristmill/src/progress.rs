@@ -52,12 +52,12 @@ impl Progress {
                 bar.set_style(style(unit, total.is_some()));
                 bar.reset_eta();
             }
-            // The position is what draws, so the words that go with it come first.
-            bar.set_message(joined(more()));
+            // Length and position in one go: each change may draw, and words and bar must agree.
             bar.update(|state| {
                 total.into_iter().for_each(|total| state.set_len(total));
                 state.set_pos(done);
             });
+            bar.set_message(joined(more()));
         } else if self.next_line.is_some_and(|next| Instant::now() >= next) {
             say(format_args!("{}: {}{}", self.what, words(done, total, unit), joined(more())));
             self.next_line = Some(Instant::now() + PLAIN_EVERY);
