@@ -184,7 +184,12 @@ def _small_gristmill(data: Path, seed: int, recipe: Any, dtype: Any) -> Pass:
     from gristmill.torch import Loader
 
     loader = Loader(
-        data, recipe=recipe, batch_size=SMALL_BATCH, num_workers=1, seed=seed, settings={"catalog.folder": CATALOGS}
+        data,
+        recipe=recipe,
+        batch_size=SMALL_BATCH,
+        num_workers=THREADS,
+        seed=seed,
+        settings={"catalog.folder": CATALOGS},
     )
     return lambda: checked(iter(loader), (1, 28, 28), dtype)
 

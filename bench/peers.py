@@ -152,7 +152,7 @@ def main() -> None:
         pairs = {f"small-gristmill-{kind}": [f"small-dataloader-{kind}"] for kind in ("u8", "f32")}
         lines += [
             "",
-            f"{small_name}, {SMALL_PASSES} timed passes, shuffled, batch 256; Gristmill with 1 thread,",
+            f"{small_name}, {SMALL_PASSES} timed passes, shuffled, batch 256; Gristmill with 2 threads,",
             "DataLoader with __getitems__ (whole batches) and 0 workers, over tensors in memory",
             "",
             *table(small, "us", 1.0, 3, pairs),

@@ -9,15 +9,17 @@ read; the test batch is a data set of its own.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from gristmill.torch import Loader
 from torch import nn
 
 # What "cifar-train" ends with, without its random crop and flip.
-EVAL = [
+EVAL: list[Mapping[str, Any]] = [
     {"kind": "decode"},
     {"kind": "to-tensor"},
     {"kind": "normalise", "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2616]},

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
@@ -48,6 +48,27 @@ class Batch(Generic[A]):
     def __repr__(self) -> str:
         shape = tuple(self.images.shape) if hasattr(self.images, "shape") else f"{len(self.images)} samples"  # type: ignore[arg-type]
         return f"Batch(images={shape}, labels={len(self.labels)})"  # type: ignore[arg-type]
+
+
+class LoaderArguments(TypedDict, total=False):
+    """What every loader takes by name; :class:`Loader` says what each means."""
+
+    recipe: str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | None
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    num_workers: int | None
+    prefetch_factor: int
+    seed: int
+    rank: int | None
+    world_size: int | None
+    uneven: str
+    on_bad: str
+    transform: Callable[[Any], Any] | None
+    collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
+    config: str | PathLike[str] | None
+    settings: Mapping[str, Any] | None
+    rebuild: bool
 
 
 def recipe_text(recipe: str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | None) -> str | None:
@@ -226,15 +247,24 @@ class Loader(Generic[A]):
         try:
             while (batch := running.next()) is not None:
                 made = self._make(batch)
+                self._check_current(running)
                 # Counted before it is handed over: a state taken while it is trained on continues behind it.
                 self._batch = batch.index + 1
                 yield made
+            self._check_current(running)
             self._epoch, self._batch = self._epoch + 1, 0
         finally:
-            self._last_report = Report._from_json(running.report())
-            running.close()
             if self._running is running:
+                self._last_report = Report._from_json(running.report())
                 self._running = None
+            running.close()
+
+    def _check_current(self, running: _gristmill.Epoch) -> None:
+        """A loader has one place in its data: an iterator from before the newest one has lost it."""
+        if self._running is not running:
+            raise GristmillError(
+                "this iterator ended when the loader was closed or iterated anew; make a second loader"
+            )
 
     def _make(self, batch: _gristmill.Batch) -> Any:
         labels = self._array(batch.labels())

@@ -66,6 +66,8 @@ class Report:
         return notes
 
     def __str__(self) -> str:
+        if not self.values:
+            return "nothing has been read yet"
         lines = [self._head(), f"  waited {_time(self._wait['total_ms'])} ({self.wait_share:.0%} of the epoch)"]
         for name, ms, share in self._shares():
             lines.append(f"    {name:<10} {_time(ms):>9} {share:>5.0%}  {'#' * round(share * 30)}".rstrip())
@@ -74,6 +76,8 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        if not self.values:
+            return f"<div>{self}</div>"
         bars = "".join(
             f"<div style='width:{share * 100:.1f}%;background:{colour}' title='{html.escape(name)}'></div>"
             for (name, _, share), colour in zip(self._shares(), _COLOURS, strict=True)

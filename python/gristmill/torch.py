@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import Dataset as TorchDataset
@@ -21,8 +21,11 @@ from torch.utils.dlpack import from_dlpack
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError
-from gristmill.loader import Batch, launcher_rank, recipe_text, whole
+from gristmill.loader import Batch, LoaderArguments, launcher_rank, recipe_text, whole
 from gristmill.loader import Loader as _Loader
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Batch", "Dataset", "Loader", "Sampler"]
 
@@ -39,13 +42,15 @@ def _process_group_rank() -> tuple[int, int]:
 
 
 class Loader(_Loader[torch.Tensor]):
-    """Shuffled batches as tensors that share the engine's memory. See :class:`gristmill.Loader`.
+    """Shuffled batches as tensors that share the engine's memory. Arguments are those of :class:`gristmill.Loader`.
 
     ``pin_memory``: batches are moved into pinned memory when a CUDA device is there (``None``, the default, or
     ``True``); ``False`` leaves them where they are.
     """
 
-    def __init__(self, source: str | PathLike[str], *, pin_memory: bool | None = None, **arguments: Any) -> None:
+    def __init__(
+        self, source: str | PathLike[str], *, pin_memory: bool | None = None, **arguments: Unpack[LoaderArguments]
+    ) -> None:
         super().__init__(source, **arguments)
         self._pin = pin_memory is not False and torch.cuda.is_available()
 
@@ -200,10 +205,10 @@ class Sampler(TorchSampler[list[int]]):
         self._resuming = False
         if self._dataset is not None:
             self._dataset.set_epoch(self._epoch)
+        # At its end it stays in this epoch: a DataLoader asks for the last batch long before it is trained.
         for ids in self._order(self._epoch)[self._batch :]:
             self._batch += 1
             yield ids
-        self._epoch, self._batch = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch comes next. Naming the current one keeps the place of a resumed sampler."""
@@ -232,4 +237,6 @@ class Sampler(TorchSampler[list[int]]):
                 )
         self._epoch = whole("epoch", state.get("epoch"), 0)
         self._batch = whole("batch", state.get("batch"), 0)
+        if self._batch >= len(self):
+            self._epoch, self._batch = self._epoch + 1, 0
         self._resuming = True

@@ -98,6 +98,24 @@ def test_a_sampler_resumes(photos: Path) -> None:
         Sampler(120, batch_size=8, seed=1).load_state_dict(sampler.state_dict())
 
 
+def test_a_sampler_behind_workers_resumes_where_training_was(photos: Path) -> None:
+    dataset = Dataset(photos, recipe="imagenet-train", seed=1)
+
+    def loader() -> tuple[Sampler, DataLoader[object]]:
+        sampler = Sampler(dataset, batch_size=16, seed=1)
+        return sampler, DataLoader(dataset, batch_sampler=sampler, num_workers=2, timeout=60)
+
+    _, whole = loader()
+    labels = [batch[1].tolist() for _ in range(2) for batch in whole]
+    sampler, running = loader()
+    for trained, _batch in enumerate(running, 1):
+        if trained == 7:  # of 8, so the workers have asked for all of them
+            break
+    again, rest = loader()
+    again.load_state_dict(sampler.state_dict(batches_trained=7))
+    assert [batch[1].tolist() for _ in range(2) for batch in rest] == labels[7:]
+
+
 def test_transforms_of_ones_own(photos: Path) -> None:
     from torchvision.transforms import v2
 

@@ -126,6 +126,20 @@ def test_epochs_differ_and_can_be_named(idx: str) -> None:
     assert ids_of(loader) == second
 
 
+def test_an_old_iterator_says_so(idx: str) -> None:
+    loader = Loader(idx, recipe="mnist", batch_size=100)
+    assert str(loader.report()) == "nothing has been read yet"
+    old = iter(loader)
+    next(old)
+    new = iter(loader)
+    next(new)
+    with pytest.raises(gristmill.GristmillError, match="iterated anew"):
+        list(old)
+    assert loader.state_dict()["batch"] == 1
+    assert len(list(new)) == 9
+    assert loader.epoch == 2
+
+
 def test_kill_and_resume_twice(photos: Path, tmp_path: Path) -> None:
     whole = [ids for _ in range(2) for ids in ids_of_epochs(photos)[_]]
     script = tmp_path / "train.py"

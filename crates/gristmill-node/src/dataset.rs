@@ -83,11 +83,26 @@ impl DataSet {
 
     /// The raw bytes of one sample.
     pub async fn read(&self, id: SampleId) -> Result<Bytes> {
-        let Location { object, name, range } = self.catalog.locate(id)?;
-        if let Some(content) = self.resident.get(object as usize) {
-            return inside(content, &range, name);
+        if let Some(bytes) = self.resident(id)? {
+            return Ok(bytes);
         }
+        let Location { name, range, .. } = self.catalog.locate(id)?;
         self.store.read(name, range).await
+    }
+
+    /// The raw bytes of one sample of a data set that is held in memory.
+    pub fn resident(&self, id: SampleId) -> Result<Option<Bytes>> {
+        if self.resident.is_empty() {
+            return Ok(None);
+        }
+        let (object, range) = self.catalog.place(id)?;
+        let Some(content) = self.resident.get(object as usize) else { return Ok(None) };
+        if range.start > range.end || range.end > content.len() as u64 {
+            let name = self.catalog.locate(id)?.name;
+            return Err(Error::corrupt(format!("{name} has {} bytes, less than its catalog says", content.len()))
+                .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
+        }
+        Ok(Some(content.slice(range.start as usize..range.end as usize)))
     }
 
     /// The raw bytes of one sample of an immediate data set.
@@ -141,13 +156,4 @@ impl DataSet {
         }
         Ok(whole.into())
     }
-}
-
-fn inside(content: &Bytes, range: &std::ops::Range<u64>, name: &str) -> Result<Bytes> {
-    if range.start > range.end || range.end > content.len() as u64 {
-        let size = content.len();
-        return Err(Error::corrupt(format!("{name} has {size} bytes, less than its catalog says"))
-            .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
-    }
-    Ok(content.slice(range.start as usize..range.end as usize))
 }

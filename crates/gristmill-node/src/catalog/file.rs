@@ -255,19 +255,23 @@ impl Catalog {
 
     /// Where one sample lies.
     pub fn locate(&self, id: SampleId) -> Result<Location<'_>> {
+        let (object, range) = self.place(id)?;
+        Ok(Location { object, name: self.name(object as usize)?, range })
+    }
+
+    /// In which object one sample lies, and where in it: without the name, which costs more than the rest.
+    pub fn place(&self, id: SampleId) -> Result<(u32, Range<u64>)> {
         let at = self.known(id)?;
         let bytes = u64::from(self.u32_at(Column::Bytes, at)?);
         if !self.packed() {
-            return Ok(Location { object: id.0, name: self.name(at)?, range: 0..bytes });
+            return Ok((id.0, 0..bytes));
         }
         let object = self.u32_at(Column::Object, at)?;
         let start = self.u64_at(Column::Offset, at)?;
         let inside = if self.gzip() { Column::Inflated } else { Column::ObjectBytes };
         let end = start.checked_add(bytes).filter(|_| object < self.objects());
         match end {
-            Some(end) if end <= self.u64_at(inside, object as usize)? => {
-                Ok(Location { object, name: self.name(object as usize)?, range: start..end })
-            }
+            Some(end) if end <= self.u64_at(inside, object as usize)? => Ok((object, start..end)),
             _ => Err(self.damaged(&format!("sample {id} lies outside of its object"))),
         }
     }

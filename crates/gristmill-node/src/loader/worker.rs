@@ -51,9 +51,8 @@ pub(super) fn run(kit: &Kit) {
 
 impl Kit {
     fn read(&self, id: SampleId) -> Result<Bytes> {
-        if self.set.resident_bytes() > 0 {
-            // A slice of memory: looking at the clock would take longer.
-            return self.set.read_now(id);
+        if let Some(bytes) = self.set.resident(id)? {
+            return Ok(bytes); // a slice of memory: looking at the clock would take longer
         }
         let start = Instant::now();
         let bytes = self.set.read_now(id);
