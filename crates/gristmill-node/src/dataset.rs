@@ -99,8 +99,11 @@ impl DataSet {
         let Some(content) = self.resident.get(object as usize) else { return Ok(None) };
         if range.start > range.end || range.end > content.len() as u64 {
             let name = self.catalog.locate(id)?.name;
-            return Err(Error::corrupt(format!("{name} has {} bytes, less than its catalog says", content.len()))
-                .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
+            return Err(Error::corrupt(format!(
+                "{name} has {} bytes, less than its catalog says",
+                content.len()
+            ))
+            .hint("the data changed after it was catalogued; run `gristmill catalog build` again"));
         }
         Ok(Some(content.slice(range.start as usize..range.end as usize)))
     }

@@ -10,6 +10,7 @@
 //! Deliberately not here: which samples an epoch has (the plan's business), and any cache.
 
 mod batch;
+mod budget;
 mod fetch;
 mod work;
 mod worker;
@@ -20,6 +21,7 @@ use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
 use crate::{Error, Kind, Result};
 use batch::Pool;
+use budget::{Budget, Demand};
 use gristmill_core::SampleId;
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_ops::{Limits, Output, Pipeline, Recipe};
@@ -82,19 +84,6 @@ impl Rules {
     }
 }
 
-/// How the memory limit is divided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Budget {
-    /// One batch, when its size is known.
-    one: u64,
-    /// For open and finished batches, and the one that the consumer works on.
-    batches: u64,
-    /// For raw bytes on their way.
-    raw: u64,
-    /// For the working memory of each thread.
-    scratch: u64,
-}
-
 /// Reads a data set in batches, epoch by epoch.
 #[derive(Debug)]
 pub struct Loader {
@@ -109,21 +98,28 @@ impl Loader {
     /// A loader of `set`. Without a recipe batches hold raw bytes.
     pub fn new(set: Arc<DataSet>, recipe: Option<&Recipe>, options: LoaderOptions) -> Result<Loader> {
         check(&options, &set)?;
-        let budget = |sample_bytes: Option<u64>| Budget::new(&options, &set, sample_bytes);
+        let demand = |sample_bytes| Demand {
+            memory: options.memory_bytes_max,
+            resident: set.resident_bytes(),
+            batch: options.shape.batch.min(set.catalog().len()).into(),
+            sample_bytes,
+            prefetch_batches: options.prefetch_batches as u64,
+            threads: options.threads as u64,
+        };
         let mut pipeline = None;
         let mut output = None;
         if let Some(recipe) = recipe {
             // The size of a sample is known once the recipe is understood, and divides the memory that limits it.
             let limits = Limits { pixels_max: options.pixels_max, scratch_bytes_max: usize::MAX };
             let trial = new_pipeline(recipe, &set, limits)?;
-            let scratch = budget(Some(trial.output().bytes() as u64))?.scratch;
+            let scratch = Budget::new(demand(Some(trial.output().bytes() as u64)))?.scratch;
             let limits = Limits { scratch_bytes_max: scratch as usize, ..limits };
             output = Some(trial.output());
             pipeline = Some(Arc::new(new_pipeline(recipe, &set, limits)?));
         }
         let sample_bytes = output.map(|output| output.bytes() as u64);
-        let budget = budget(sample_bytes)?;
-        budget.check_samples(&options, &set)?;
+        let budget = Budget::new(demand(sample_bytes))?;
+        check_samples(budget, &options, &set)?;
         let direct = options.reads_in_flight == 0 && set.immediate();
         let rules = Rules {
             output,
@@ -374,45 +370,20 @@ impl Drop for Epoch {
     }
 }
 
-impl Budget {
-    fn new(options: &LoaderOptions, set: &DataSet, sample_bytes: Option<u64>) -> Result<Budget> {
-        let limit = options.memory_bytes_max.saturating_sub(set.resident_bytes());
-        let batch = u64::from(options.shape.batch.min(set.catalog().len().max(1)));
-        let one = batch * sample_bytes.unwrap_or(0);
-        // Two batches at least, one being filled while one is trained on, in at most three quarters of it all.
-        if limit / 4 * 3 < 2 * one {
-            // With room for a picture of some millions of pixels on every thread.
-            let work = options.threads as u64 * (64 << 20);
-            let needed = (2 * one).div_ceil(3) * 4 + work + set.resident_bytes();
-            return Err(Error::config(format!(
-                "a batch of {batch} samples takes {one} bytes, so loader.memory_bytes_max = {} holds less than two",
-                options.memory_bytes_max
-            ))
-            .hint(format!("raise it to at least {needed}, or take smaller batches")));
-        }
-        let wanted = one * (options.prefetch_batches as u64 + 2);
-        let batches = if sample_bytes.is_some() { wanted.min(limit / 4 * 3) } else { limit / 2 };
-        let rest = limit - batches;
-        Ok(Budget { one, batches, raw: rest / 2, scratch: rest / 2 / options.threads as u64 })
+/// Refuses a data set with a sample that could never be loaded within the limit.
+fn check_samples(budget: Budget, options: &LoaderOptions, set: &DataSet) -> Result<()> {
+    let sizes = set.catalog().sizes()?;
+    let Some((id, &largest)) = sizes.iter().enumerate().max_by_key(|(_, size)| **size) else { return Ok(()) };
+    let room = budget.raw / if set.immediate() { options.threads as u64 } else { 1 };
+    if u64::from(largest) <= room {
+        return Ok(());
     }
-
-    /// Refuses a data set with a sample that could never be loaded within the limit.
-    fn check_samples(&self, options: &LoaderOptions, set: &DataSet) -> Result<()> {
-        let sizes = set.catalog().sizes()?;
-        let Some((id, &largest)) = sizes.iter().enumerate().max_by_key(|(_, size)| **size) else {
-            return Ok(());
-        };
-        let room = self.raw / if set.immediate() { options.threads as u64 } else { 1 };
-        if u64::from(largest) <= room {
-            return Ok(());
-        }
-        let name = set.catalog().locate(SampleId(id as u32))?.name.to_string();
-        Err(Error::config(format!(
-            "sample {id} ({name}) has {largest} bytes, but loader.memory_bytes_max = {} leaves {room} for one",
-            options.memory_bytes_max
-        ))
-        .hint("raise loader.memory_bytes_max, or leave the sample out of the catalog"))
-    }
+    let name = set.catalog().locate(SampleId(id as u32))?.name.to_string();
+    Err(Error::config(format!(
+        "sample {id} ({name}) has {largest} bytes, but loader.memory_bytes_max = {} leaves {room} for one",
+        options.memory_bytes_max
+    ))
+    .hint("raise loader.memory_bytes_max, or leave the sample out of the catalog"))
 }
 
 fn check(options: &LoaderOptions, set: &DataSet) -> Result<()> {
