@@ -1,6 +1,6 @@
 //! The one door for calls that take time.
 //!
-//! It releases the interpreter, looks at signals about ten times a second so that Ctrl-C works, turns errors into
+//! It releases the interpreter, looks at signals twenty times a second so that Ctrl-C works, turns errors into
 //! exceptions and a panic into an exception that asks for a report.
 //!
 //! A call that was interrupted is left behind on its own thread: it holds nothing of Python and ends by itself at
