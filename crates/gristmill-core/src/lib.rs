@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod family;
 pub mod nearest;
 pub mod plan;
 pub mod rng;

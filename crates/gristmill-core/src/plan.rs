@@ -46,7 +46,7 @@ impl Shape {
     }
 
     /// Full batches per rank, and samples per rank in the one after them.
-    fn cut(&self, samples: u32) -> (u32, u32) {
+    pub(crate) fn cut(&self, samples: u32) -> (u32, u32) {
         let world = u64::from(self.world);
         let global = u64::from(self.batch) * world;
         let rest = u64::from(samples) % global;
@@ -57,7 +57,7 @@ impl Shape {
         ((u64::from(samples) / global) as u32, share as u32)
     }
 
-    fn check(&self) -> Result<(), Invalid> {
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
         if self.batch == 0 {
             return Err(Invalid("batch is 0; it must be at least 1".into()));
         }
