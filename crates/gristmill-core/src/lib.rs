@@ -13,6 +13,7 @@ pub mod family;
 pub mod nearest;
 pub mod plan;
 pub mod rng;
+pub mod steer;
 
 use std::fmt;
 

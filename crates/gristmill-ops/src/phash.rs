@@ -16,6 +16,8 @@ use crate::{Encoding, Limits, OpError, RawImage};
 
 /// Cells per side.
 const CELLS: usize = 32;
+/// Half cells per side.
+const HALVES: usize = 2 * CELLS;
 /// Frequencies per side.
 const LOW: usize = 8;
 /// Scaled pictures keep at least this many pixels per side: two per cell, so that the scaling decides no bit.
@@ -69,12 +71,12 @@ impl Hasher {
             Encoding::Sniffed => match Format::of(bytes)? {
                 Format::Jpeg => {
                     let coarse = self.jpeg.decode_coarse(bytes, limits, SIDE_MIN, &mut self.pixels)?;
-                    let bits = self.hash_pixels(coarse.stored, coarse.channels);
+                    let bits = self.hash_pixels(coarse.size, coarse.divisor, coarse.channels);
                     Hashed { bits, width: coarse.size[1], height: coarse.size[0] }
                 }
                 Format::Png => {
                     let size = codec::decode_png(bytes, limits, &mut self.packed, &mut self.pixels)?;
-                    Hashed { bits: self.hash_pixels(size, 3), width: size[1], height: size[0] }
+                    Hashed { bits: self.hash_pixels(size, 1, 3), width: size[1], height: size[0] }
                 }
             },
         };
@@ -89,31 +91,32 @@ impl Hasher {
                 found_bytes: bytes.len() as u64,
             });
         }
-        let mut cells = Cells::new(raw.width, raw.height);
+        let mut halves = Halves::new([raw.height, raw.width], 1);
         let (width, area) = (raw.width as usize, raw.width as usize * raw.height as usize);
         for row in 0..raw.height as usize {
             match (raw.channels, raw.planar) {
-                (1, _) => cells.add(&bytes[row * width..][..width]),
+                (1, _) => halves.add(&bytes[row * width..][..width]),
                 (_, true) => {
-                    let [red, green, blue] = [0, 1, 2].map(|plane| &bytes[plane * area + row * width..][..width]);
+                    let [red, green, blue] =
+                        [0, 1, 2].map(|plane| &bytes[plane * area + row * width..][..width]);
                     self.row.clear();
                     self.row.extend(red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| luma([r, g, b])));
-                    cells.add(&self.row);
+                    halves.add(&self.row);
                 }
-                (_, false) => cells.add(grey(&bytes[row * width * 3..][..width * 3], &mut self.row)),
+                (_, false) => halves.add(grey(&bytes[row * width * 3..][..width * 3], &mut self.row)),
             }
         }
-        Ok(Hashed { bits: bits_of(&cells.means()), width: raw.width, height: raw.height })
+        Ok(Hashed { bits: bits_of(&halves.cells()), width: raw.width, height: raw.height })
     }
 
     /// The hash of the pixels in the buffer.
-    fn hash_pixels(&mut self, [height, width]: [u32; 2], channels: u32) -> u64 {
-        let mut cells = Cells::new(width, height);
-        let row_bytes = width as usize * channels as usize;
-        for row in self.pixels.chunks_exact(row_bytes).take(height as usize) {
-            cells.add(if channels == 1 { row } else { grey(row, &mut self.row) });
+    fn hash_pixels(&mut self, size: [u32; 2], divisor: u32, channels: u32) -> u64 {
+        let [rows, columns] = size.map(|side| side.div_ceil(divisor) as usize);
+        let mut halves = Halves::new(size, divisor);
+        for row in self.pixels.chunks_exact(columns * channels as usize).take(rows) {
+            halves.add(if channels == 1 { row } else { grey(row, &mut self.row) });
         }
-        bits_of(&cells.means())
+        bits_of(&halves.cells())
     }
 
     fn shrink(&mut self) {
@@ -138,55 +141,90 @@ fn luma(rgb: [u8; 3]) -> u8 {
     ((r * 19_595 + g * 38_470 + b * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// Means of the pixels under each cell. Lengths are counted in 32nds of a pixel, so that all borders are whole.
-struct Cells {
+/// Means of the pixels under half a cell in each direction. Lengths are counted in 64ths of a pixel, so that all
+/// borders are whole.
+struct Halves {
     width: usize,
     height: usize,
+    /// The length of a stored pixel, which may stand for several of the picture: the last one is then cut.
+    pixel: usize,
     /// The next row.
     row: usize,
-    sums: [[u64; CELLS]; CELLS],
+    sums: [[u64; HALVES]; HALVES],
 }
 
-impl Cells {
-    fn new(width: u32, height: u32) -> Cells {
-        Cells { width: width as usize, height: height as usize, row: 0, sums: [[0; CELLS]; CELLS] }
+impl Halves {
+    /// For a picture of this size, of which each pixel that is added stands for a square of `divisor` pixels.
+    fn new([height, width]: [u32; 2], divisor: u32) -> Halves {
+        let pixel = HALVES * divisor as usize;
+        Halves { width: width as usize, height: height as usize, pixel, row: 0, sums: [[0; HALVES]; HALVES] }
     }
 
     /// Adds the next row of pixels.
     fn add(&mut self, row: &[u8]) {
-        let mut across = [0_u64; CELLS];
-        for (cell, sum) in across.iter_mut().enumerate() {
-            let (begin, end) = (cell * self.width, (cell + 1) * self.width);
-            let (first, last) = (begin / CELLS, (end - 1) / CELLS);
+        let mut across = [0_u64; HALVES];
+        for (half, sum) in across.iter_mut().enumerate() {
+            let (begin, end) = (half * self.width, (half + 1) * self.width);
+            let (first, last) = (begin / self.pixel, (end - 1) / self.pixel);
             *sum = if first == last {
                 (end - begin) as u64 * u64::from(row[first])
             } else {
                 let inner: u64 = row[first + 1..last].iter().map(|&value| u64::from(value)).sum();
-                let (before, after) = ((first + 1) * CELLS - begin, end - last * CELLS);
-                inner * CELLS as u64
+                let (before, after) = ((first + 1) * self.pixel - begin, end - last * self.pixel);
+                inner * self.pixel as u64
                     + before as u64 * u64::from(row[first])
                     + after as u64 * u64::from(row[last])
             };
         }
-        let (begin, end) = (self.row * CELLS, (self.row + 1) * CELLS);
-        for cell in begin / self.height..=(end - 1) / self.height {
-            let covered = end.min((cell + 1) * self.height) - begin.max(cell * self.height);
-            for (sum, part) in self.sums[cell].iter_mut().zip(across) {
+        let (begin, end) = (self.row * self.pixel, ((self.row + 1) * self.pixel).min(self.height * HALVES));
+        for half in begin / self.height..=(end - 1) / self.height {
+            let covered = end.min((half + 1) * self.height) - begin.max(half * self.height);
+            for (sum, part) in self.sums[half].iter_mut().zip(across) {
                 *sum += covered as u64 * part;
             }
         }
         self.row += 1;
     }
 
-    /// The mean of each cell, in 256ths.
-    fn means(&self) -> [[i64; CELLS]; CELLS] {
+    /// The mean of each half, in 256ths.
+    fn means(&self) -> [[i64; HALVES]; HALVES] {
         let area = self.width as u64 * self.height as u64;
         self.sums.map(|row| row.map(|sum| ((sum * 256 + area / 2) / area) as i64))
     }
+
+    /// The picture in cells. A plain mean over a cell would let a pattern about as fine as the cells (a fence, a
+    /// fabric) show up as a coarse one that changes with every resize; weighing half a cell on either side in removes
+    /// it.
+    fn cells(&self) -> [[i64; CELLS]; CELLS] {
+        let means = self.means();
+        let rows: [[i64; HALVES]; CELLS] =
+            std::array::from_fn(|cell| std::array::from_fn(|half| smooth(cell, |row| means[row][half])));
+        rows.map(|row| std::array::from_fn(|cell| smooth(cell, |half| row[half])))
+    }
 }
 
+/// Eight times the mean of a cell and its surroundings; the border is continued.
+fn smooth(cell: usize, value: impl Fn(usize) -> i64) -> i64 {
+    let (first, second) = (2 * cell, 2 * cell + 1);
+    value(first.saturating_sub(1))
+        + 3 * value(first)
+        + 3 * value(second)
+        + value((second + 1).min(HALVES - 1))
+}
+
+/// The waves of the lowest frequencies over the cells.
+const WAVES: [[i64; CELLS]; LOW] = {
+    let mut waves = [[0; CELLS]; LOW];
+    let mut i = 0;
+    while i < CELLS * LOW {
+        waves[i / CELLS][i % CELLS] = cosine(i / CELLS, i % CELLS);
+        i += 1;
+    }
+    waves
+};
+
 /// The cosine of (2 * place + 1) * frequency * pi / 64, in units of 1/16384.
-fn cosine(frequency: usize, place: usize) -> i64 {
+const fn cosine(frequency: usize, place: usize) -> i64 {
     match (2 * place + 1) * frequency % 128 {
         angle @ 0..=32 => COSINES[angle],
         angle @ 33..=64 => -COSINES[64 - angle],
@@ -195,14 +233,12 @@ fn cosine(frequency: usize, place: usize) -> i64 {
     }
 }
 
-/// The lowest frequencies of the two-dimensional transform. The sums stay below 2^55.
+/// The lowest frequencies of the two-dimensional transform. The sums stay below 2^60.
 fn transform(cells: &[[i64; CELLS]; CELLS]) -> [[i64; LOW]; LOW] {
-    let table: [[i64; CELLS]; LOW] =
-        std::array::from_fn(|frequency| std::array::from_fn(|place| cosine(frequency, place)));
     let dot = |a: &[i64; CELLS], b: &[i64; CELLS]| a.iter().zip(b).map(|(a, b)| a * b).sum::<i64>();
     let across: [[i64; CELLS]; LOW] =
-        std::array::from_fn(|frequency| std::array::from_fn(|row| dot(&cells[row], &table[frequency])));
-    std::array::from_fn(|down| std::array::from_fn(|right| dot(&across[right], &table[down])))
+        std::array::from_fn(|frequency| std::array::from_fn(|row| dot(&cells[row], &WAVES[frequency])));
+    std::array::from_fn(|down| std::array::from_fn(|right| dot(&across[right], &WAVES[down])))
 }
 
 /// One bit per frequency, the lowest first.

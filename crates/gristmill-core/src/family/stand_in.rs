@@ -89,10 +89,10 @@ fn batches(samples: usize, shape: Shape) -> impl Iterator<Item = std::ops::Range
     let (full, rest) = shape.cut(samples as u32);
     let count = full as usize + usize::from(rest > 0 && !shape.drop_last);
     (0..count).map(move |batch| {
-        let share = if batch < full as usize { shape.batch } else { rest } as usize;
-        let start = batch * global + shape.rank as usize * share;
+        let part = if batch < full as usize { shape.batch } else { rest } as usize;
+        let start = batch * global + shape.rank as usize * part;
         // Positions that only even out the end repeat the beginning of the order, which is served as it is.
-        start.min(samples)..(start + share).min(samples)
+        start.min(samples)..(start + part).min(samples)
     })
 }
 

@@ -84,14 +84,11 @@ impl JpegDecoder {
                 }
                 // Anything but a warning: another way may work, and says what is wrong if not.
                 Err(complaint) if !complaint.warning => {}
-                _ => {
-                    let stored = [scaled_height, scaled_width];
-                    return Ok(Coarse { size: [height, width], stored, channels: 1 });
-                }
+                _ => return Ok(Coarse { size: [height, width], divisor, channels: 1 }),
             }
         }
-        let (region, size) = self.decode(data, limits, out, |width, height| Ok(Rect::whole(width, height)))?;
-        Ok(Coarse { size, stored: [region.height, region.width], channels: 3 })
+        let (_, size) = self.decode(data, limits, out, |width, height| Ok(Rect::whole(width, height)))?;
+        Ok(Coarse { size, divisor: 1, channels: 3 })
     }
 
     /// Bytes held for the next picture, without the library's own few kilobytes.
@@ -107,10 +104,12 @@ impl JpegDecoder {
     }
 }
 
-/// What a picture is like, and how its coarse form lies in memory: sides are rows and columns.
+/// The coarse form of a picture.
 pub(crate) struct Coarse {
+    /// Rows and columns of the picture itself.
     pub(crate) size: [u32; 2],
-    pub(crate) stored: [u32; 2],
+    /// How many of its pixels one stored pixel stands for, in each direction; the last may stand for fewer.
+    pub(crate) divisor: u32,
     pub(crate) channels: u32,
 }
 
@@ -120,23 +119,23 @@ fn opened<'a>(
     data: &[u8],
     limits: Limits,
 ) -> Result<(&'a mut Handle, Header), OpError> {
-        let handle = match handle {
-            Some(handle) => handle,
-            none => none.insert(Handle::new().map_err(|complaint| damaged(&complaint))?),
-        };
-        let header = handle.header(data).map_err(|complaint| damaged(&complaint))?;
-        let (width, height) = (header.width, header.height);
-        if width == 0 || height == 0 {
-            return Err(OpError::Corrupt { format: "JPEG", reason: "no picture in it".to_owned() });
-        }
-        check_pixels("JPEG", width, height, limits)?;
-        if header.precision != 8 {
-            let reason = format!("{} bits per value", header.precision);
-            return Err(OpError::Unsupported { format: "JPEG", reason });
-        }
-        if !has_end(data) {
-            return Err(OpError::Truncated { format: "JPEG" });
-        }
+    let handle = match handle {
+        Some(handle) => handle,
+        none => none.insert(Handle::new().map_err(|complaint| damaged(&complaint))?),
+    };
+    let header = handle.header(data).map_err(|complaint| damaged(&complaint))?;
+    let (width, height) = (header.width, header.height);
+    if width == 0 || height == 0 {
+        return Err(OpError::Corrupt { format: "JPEG", reason: "no picture in it".to_owned() });
+    }
+    check_pixels("JPEG", width, height, limits)?;
+    if header.precision != 8 {
+        let reason = format!("{} bits per value", header.precision);
+        return Err(OpError::Unsupported { format: "JPEG", reason });
+    }
+    if !has_end(data) {
+        return Err(OpError::Truncated { format: "JPEG" });
+    }
     Ok((handle, header))
 }
 
