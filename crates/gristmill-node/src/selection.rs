@@ -10,7 +10,7 @@
 use crate::report::EpochReport;
 use crate::{Error, Result};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
-use gristmill_core::plan::{Plan, Shape};
+use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
 use gristmill_core::steer::{Bound, Profile, Steer};
@@ -172,6 +172,8 @@ struct State {
     merged: bool,
     readings: Readings,
     steer: Steer,
+    /// Samples of the epoch that was laid out last, repeats counted.
+    planned: Option<u32>,
     /// Why the bottleneck is what it is.
     bottleneck: String,
 }
@@ -209,6 +211,7 @@ impl Choice {
             merged: false,
             readings: Readings::default(),
             steer: Steer::new(),
+            planned: None,
             bottleneck: String::new(),
         };
         Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world })
@@ -229,7 +232,7 @@ impl Choice {
     /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
     pub fn decide(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<Decided> {
         let mut state = self.lock();
-        let State { selector, merged, readings, bottleneck, .. } = &mut *state;
+        let State { selector, merged, readings, bottleneck, planned, .. } = &mut *state;
         let begun = selector.chosen().map(|chosen| chosen.epoch);
         let needs = selector.selection().needs_feedback();
         if self.world > 1 && needs && begun.is_some_and(|begun| begun < epoch) && !*merged {
@@ -242,6 +245,7 @@ impl Choice {
         let kind = selector.selection().name();
         let io_bound = readings.io_bound;
         let chosen = selector.begin(epoch, readings)?;
+        let shape = chosen.shape(shape);
         let mut report = described(kind, io_bound, bottleneck, &chosen.summary);
         let how = self.relatives.as_ref().map(|relatives| match relatives.families_use {
             FamilyUse::Auto if io_bound => (relatives, FamilyUse::Repeat),
@@ -269,6 +273,7 @@ impl Choice {
         if begun != Some(epoch) {
             *merged = false;
         }
+        *planned = Some(order.len() as u32);
         Ok(Decided { plan: Plan::weighted(order, weights, shape)?, holds, report })
     }
 
@@ -286,11 +291,13 @@ impl Choice {
         chosen.map(|chosen| described(kind, io_bound, &state.bottleneck, &chosen.summary))
     }
 
-    /// Samples of the epoch that began last, repeats counted; all of them before the first.
-    pub fn samples(&self) -> u32 {
+    /// Batches of the epoch that began last, on every rank; those of a full one before the first.
+    pub fn batches(&self, shape: Shape) -> u32 {
         let state = self.lock();
-        let all = state.selector.scores().len();
-        state.selector.chosen().map_or(all, |chosen| chosen.ids.len()) as u32
+        match (state.selector.chosen(), state.planned) {
+            (Some(chosen), Some(samples)) => plan::batches(samples, chosen.shape(shape)),
+            _ => plan::batches(state.selector.scores().len() as u32, shape),
+        }
     }
 
     /// Takes what the trainer says about a batch.
@@ -396,6 +403,14 @@ impl Choice {
         state.merged = merged;
         state.readings = Readings { io_bound: bound.is_some_and(Bound::cost_votes), times };
         state.steer = Steer::at(bound);
+        let removing = self.relatives.as_ref().filter(|r| match r.families_use {
+            FamilyUse::Auto => !state.readings.io_bound,
+            fixed => fixed == FamilyUse::Remove,
+        });
+        state.planned = state.selector.chosen().map(|chosen| match removing {
+            Some(relatives) => chosen.without_relatives(&relatives.families, self.seed).ids.len() as u32,
+            None => chosen.ids.len() as u32,
+        });
         Ok(())
     }
 }
