@@ -1,6 +1,6 @@
 //! A small embedded trainer: the whole loop of load, train, feed back and select, on a bare machine.
 //!
-//! An [`Mlp`] of dense layers with batch norm and ReLU is trained by SGD with momentum on weighted softmax cross
+//! An [`Mlp`] of dense layers with batch norm and rectifiers is trained by SGD with momentum on weighted softmax cross
 //! entropy. A [`Trainer`] runs it over a loader's epochs, gives the loader its feedback, and can be stopped and resumed at any
 //! batch with the same bits at the end.
 //!

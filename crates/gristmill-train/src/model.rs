@@ -1,4 +1,4 @@
-//! The model: dense layers, each but the last followed by batch norm and ReLU.
+//! The model: dense layers, each but the last followed by batch norm and a rectifier.
 //!
 //! Buffers are kept between batches, so a step allocates nothing once the largest batch was seen.
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn judging_leaves_the_model_as_it_is() {
         let mut model = Mlp::new(4, &[5], 3, 1);
-        let copy = |model: &mut Mlp| model.state().iter().map(|part| part.to_vec()).collect::<Vec<_>>();
+        let copy = |model: &mut Mlp| model.state().iter().map(|part| (*part).clone()).collect::<Vec<_>>();
         let before = copy(&mut model);
         model.forward(&numbers(1, 8), Mode::Evaluate);
         model.judge(&[0, 2], &[1.0, 1.0], &mut Facts::default());

@@ -5,6 +5,10 @@
     reason = "these comments are the help text, where backticks would be printed"
 )]
 
+mod train;
+
+pub(crate) use train::{Falls, ModelArgs, TrainArgs};
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -22,6 +26,7 @@ Examples:
   gristmill bench load /data/train --recipe imagenet-train
                                                        how fast can it be read, and what does it wait for
   gristmill bench load s3://bucket/train-{0000..0099}.tar --recipe imagenet-train --json
+  gristmill train mnist/train-images-idx3-ubyte.gz     train a small model on it
   gristmill config show                                every setting, its value and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -31,6 +36,19 @@ pub(crate) enum Command {
     /// List a data set once, look at the list, check it against the data
     #[command(subcommand)]
     Catalog(Catalog),
+    /// Train a small model on a data set: the whole loop, without Python
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Examples:
+  gristmill train mnist/train-images-idx3-ubyte.gz
+  gristmill train mnist --epochs 20 --checkpoint mnist.ckpt --resume --report mnist.svg
+  gristmill train mnist --set store.throttle_latency_ms=20 --set loader.memory_bytes_max=8MiB   as from a slow remote
+
+The model is a multi-layer perceptron with batch norm, trained by SGD with momentum. JSON: one object per epoch
+(epoch from 0, loss, accuracy, test_accuracy, kept_share, wait_share, bytes, wall_ms, …), then one with \"total\": true."
+    )]
+    Train(Box<TrainArgs>),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),

@@ -5,6 +5,8 @@ mod catalog;
 mod check;
 mod config;
 mod scale;
+mod source;
+mod train;
 
 use crate::args::{Args, Bench, Catalog, Command, Common, Kind};
 use crate::progress::{Progress, Unit};
@@ -28,6 +30,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         }
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
+        Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),
     }
 }

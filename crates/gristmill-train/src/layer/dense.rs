@@ -15,7 +15,7 @@ pub(crate) struct Dense {
 }
 
 impl Dense {
-    /// Weights drawn from `stream`, uniform with the variance that keeps signals alive behind ReLU (He et al. 2015).
+    /// Weights drawn from `stream`, uniform with the variance that keeps signals alive behind rectifiers (He et al. 2015).
     pub(crate) fn new(inputs: usize, outputs: usize, bias: bool, stream: &mut Stream) -> Dense {
         let bound = (6.0 / inputs as f64).sqrt();
         let weight = (0..inputs * outputs).map(|_| ((stream.unit() * 2.0 - 1.0) * bound) as f32).collect();
