@@ -9,6 +9,8 @@ pub struct Facts {
     pub p_rival: Vec<f32>,
     /// The cross entropy in nats, before any weight.
     pub loss: Vec<f32>,
+    /// The entropy of the prediction in bits.
+    pub entropy: Vec<f32>,
 }
 
 impl Facts {
@@ -34,6 +36,7 @@ pub fn softmax_cross_entropy(
     facts.p_true.clear();
     facts.p_rival.clear();
     facts.loss.clear();
+    facts.entropy.clear();
     let mut sum = 0.0;
     let count = labels.len() as f32;
     for ((row, &label), &weight) in logits.chunks_exact_mut(classes).zip(labels).zip(weights) {
@@ -48,7 +51,7 @@ pub fn softmax_cross_entropy(
         // From the logit and not from the probability, which may have become 0. (A sum of at least 1 has a log of at
         // least 0, so the loss is never negative.)
         let loss = total.ln() - own;
-        let mut rival = 0.0_f32;
+        let (mut rival, mut entropy) = (0.0_f32, 0.0_f32);
         for (class, value) in row.iter_mut().enumerate() {
             let p = *value / total;
             if class == label {
@@ -56,10 +59,14 @@ pub fn softmax_cross_entropy(
             } else if p > rival || p.is_nan() {
                 rival = p;
             }
+            if p > 0.0 {
+                entropy -= p * p.log2();
+            }
             *value = weight * (p - f32::from(class == label)) / count;
         }
         facts.p_rival.push(rival);
         facts.loss.push(loss);
+        facts.entropy.push(entropy.max(0.0));
         sum += f64::from(weight) * f64::from(loss);
     }
     if labels.is_empty() { 0.0 } else { sum / labels.len() as f64 }
@@ -79,6 +86,8 @@ mod tests {
         near(facts.p_true[0], 0.5);
         near(facts.p_rival[0], 0.25);
         near(facts.p_rival[1], 1.0 / 3.0);
+        near(facts.entropy[0], 1.5);
+        near(facts.entropy[1], 3.0_f32.log2());
         near(facts.loss[0], 2.0_f32.ln());
         near(loss as f32, f32::midpoint(2.0_f32.ln(), 3.0 * 3.0_f32.ln()));
         assert_eq!(facts.correct(), 1, "a tie is not right");

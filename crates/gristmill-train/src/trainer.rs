@@ -10,24 +10,30 @@ mod evaluate;
 mod input;
 mod row;
 mod state;
+mod step;
 
 pub use row::EpochRow;
 
 use crate::loss::Facts;
 use crate::model::Mlp;
 use crate::optimiser::{Schedule, Sgd};
-use gristmill_node::loader::{BadSample, Batch, Epoch, Loader, Polled};
-use gristmill_node::{Error, Kind, Result};
+use gristmill_node::loader::{BadSample, Epoch, Loader, Polled};
+use gristmill_node::report::EpochReport;
+use gristmill_node::selection::SelectionReport;
+use gristmill_node::{Error, Result};
 use input::Inputs;
-use row::{Cost, Sums};
-use rustix::time::{ClockId, clock_gettime};
+use row::{Cost, Sums, Watch};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use step::Pending;
 
 /// How long a wish to stop may go unheard.
 const SLICE: Duration = Duration::from_millis(50);
 /// The most weights that a model may have.
 const WEIGHTS_MAX: usize = 1 << 28;
+/// How much narrower the layers of a small model are that selection goes by, and how narrow they may become.
+const PROXY_PART: usize = 8;
+const PROXY_WIDTH_MIN: usize = 8;
 
 /// What is trained, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,8 +167,18 @@ pub struct Trainer {
     batch: u32,
     sums: Sums,
     history: Vec<EpochRow>,
+    phase: Phase,
+    pending: Pending,
     facts: Facts,
     inputs: Inputs,
+}
+
+/// Which model is in training: the real one, or before it a small one that selection is to go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Phase {
+    /// The epoch in which its training begun; its learning rate falls from there on.
+    begun: u64,
+    proxy: bool,
 }
 
 impl Trainer {
@@ -184,6 +200,8 @@ impl Trainer {
             batch: 0,
             sums: Sums::default(),
             history: Vec::new(),
+            phase: Phase::default(),
+            pending: Pending::default(),
             facts: Facts::default(),
             inputs: Inputs::default(),
         })
@@ -222,28 +240,47 @@ impl Trainer {
         Ok(Ended::Finished)
     }
 
-    fn one_epoch(&mut self, run: &mut Run<'_>) -> Result<Ended> {
-        let cpu_before = process_cpu_ms();
-        let earlier = self.sums.cost;
-        let mut epoch = run.train.epoch(self.epoch, self.batch)?;
-        let ended = self.batches(run, &mut epoch, cpu_before, earlier)?;
-        epoch.end();
-        self.sums.cost = earlier.with(&epoch.report(), process_cpu_ms() - cpu_before);
-        if ended == Ended::Stopped {
-            return Ok(Ended::Stopped);
+    /// Begins a phase with a new model.
+    fn enter(&mut self, phase: Phase) {
+        let (inputs, classes) = (self.model.inputs(), self.model.classes());
+        let narrow = |width: usize| (width / PROXY_PART).max(PROXY_WIDTH_MIN).min(width);
+        let mut hidden = self.options.hidden.clone();
+        if phase.proxy {
+            hidden.iter_mut().for_each(|width| *width = narrow(*width));
         }
-        if self.sums.served == 0 {
+        self.model = Mlp::new(inputs, &hidden, classes, self.options.seed);
+        self.phase = phase;
+    }
+
+    fn one_epoch(&mut self, run: &mut Run<'_>) -> Result<Ended> {
+        let earlier = self.sums.cost;
+        let mut watch = Watch::start();
+        let mut epoch = run.train.epoch(self.epoch, self.batch)?;
+        watch.begun();
+        let proxy = epoch.report().selection.is_some_and(|selection| selection.proxy);
+        if self.batch == 0 && self.sums.served == 0 && proxy != self.phase.proxy {
+            self.enter(Phase { begun: self.epoch, proxy });
+        }
+        let mut ended = self.batches(run, &mut epoch, earlier, &watch)?;
+        if ended == Ended::Finished {
+            self.flush(epoch.batches())?;
+        }
+        epoch.end();
+        let report = epoch.report();
+        self.sums.cost = earlier.with(&report, &watch);
+        if ended == Ended::Finished && self.sums.served == 0 {
             return Err(Error::config(format!("epoch {} has no sample to train on", self.epoch))
                 .hint("check the data set and the batch: with loader.drop_last a batch may be too large"));
         }
-        let test = match run.test {
-            None => None,
-            Some(test) => match evaluate::evaluate(&mut self.model, test, run.stop)? {
-                None => return Ok(Ended::Stopped),
-                some => some,
-            },
-        };
-        let row = self.row(run.train, test);
+        let mut test = None;
+        if let Some(loader) = run.test.filter(|_| ended == Ended::Finished) {
+            test = evaluate::evaluate(&mut self.model, loader, run.stop)?;
+            ended = if test.is_some() { Ended::Finished } else { Ended::Stopped };
+        }
+        if ended == Ended::Stopped {
+            return Ok(Ended::Stopped);
+        }
+        let row = self.row(run.train, &report, test);
         (run.watch)(Event::Epoch(&row))?;
         self.history.push(row);
         self.sums = Sums::default();
@@ -257,8 +294,8 @@ impl Trainer {
         &mut self,
         run: &mut Run<'_>,
         epoch: &mut Epoch,
-        cpu_before: f64,
         earlier: Cost,
+        watch: &Watch,
     ) -> Result<Ended> {
         let stall = Duration::from_millis(run.train.options().stall_ms_max);
         let mut since = Instant::now();
@@ -271,17 +308,18 @@ impl Trainer {
                     for bad in &batch.skipped {
                         (run.watch)(Event::Skipped(bad))?;
                     }
-                    self.learn(&batch, epoch.batches())?;
+                    self.batch = batch.index;
+                    self.learn(&batch, run.train, epoch.batches())?;
                     self.batch = batch.index + 1;
                     drop(batch);
                     if let Some(checkpoint) = run.checkpoint
                         && checkpoint.every_batches > 0
                         && self.batch.is_multiple_of(checkpoint.every_batches)
                     {
-                        self.sums.cost = earlier.with(&epoch.report(), process_cpu_ms() - cpu_before);
+                        self.sums.cost = earlier.with(&epoch.report(), watch);
                         self.save(checkpoint, run.train)?;
                     }
-                    (run.watch)(Event::Batch(&self.live(epoch, run.train)))?;
+                    (run.watch)(Event::Batch(&self.live(epoch)))?;
                     since = Instant::now();
                 }
                 Polled::Pending if since.elapsed() > stall => return Err(epoch.stalled()),
@@ -291,34 +329,13 @@ impl Trainer {
         }
     }
 
-    /// One step with one batch.
-    fn learn(&mut self, batch: &Batch, steps: u32) -> Result<()> {
-        let weights = vec![1.0; batch.len()];
-        let x = self.inputs.of(batch, &self.model)?;
-        let loss = self.model.learn(x, &batch.labels, &weights, &mut self.facts);
-        if !loss.is_finite() {
-            return Err(Error::new(
-                Kind::Config,
-                format!("the loss of batch {} in epoch {} is {loss}", batch.index, self.epoch),
-            )
-            .hint("the learning rate is too high for this model, or the samples are not normalised"));
-        }
-        let factor =
-            self.options.schedule.factor(self.epoch, self.options.epochs, self.sums.steps, steps.into());
-        self.options.sgd.step(&mut self.model, self.options.rate * factor);
-        let count = batch.len() as u64;
-        self.sums.loss += loss * count as f64;
-        self.sums.correct += self.facts.correct();
-        self.sums.served += count;
-        self.sums.trained += count;
-        self.sums.steps += 1;
-        Ok(())
-    }
-
-    fn row(&self, train: &Loader, test: Option<(f64, f64)>) -> EpochRow {
+    fn row(&self, train: &Loader, report: &EpochReport, test: Option<(f64, f64)>) -> EpochRow {
         let (loss, accuracy) = self.sums.means();
-        let Cost { wall_ms, cpu_ms, wait, bytes, skipped, retries } = self.sums.cost;
-        let factor = self.options.schedule.factor(self.epoch, self.options.epochs, u64::MAX - 1, 1);
+        let Cost { wall_ms, begin_ms, cpu_ms, wait, bytes, skipped, retries } = self.sums.cost;
+        let (epoch, epochs) = (self.epoch - self.phase.begun, self.options.epochs - self.phase.begun);
+        let factor = self.options.schedule.factor(epoch, epochs, u64::MAX - 1, 1);
+        let samples = u64::from(train.set().catalog().len());
+        let selection = report.selection.as_ref();
         EpochRow {
             epoch: self.epoch,
             rate: f64::from(self.options.rate * factor),
@@ -326,25 +343,27 @@ impl Trainer {
             accuracy,
             test_loss: test.map(|(loss, _)| loss),
             test_accuracy: test.map(|(_, accuracy)| accuracy),
-            samples: train.set().catalog().len().into(),
+            samples,
+            kept: selection.map_or(samples, |selection| selection.kept.into()),
             served: self.sums.served,
             trained: self.sums.trained,
             steps: self.sums.steps,
             bytes,
             wall_ms,
+            begin_ms,
             elapsed_ms: self.elapsed_ms() + wall_ms,
             cpu_ms,
             wait,
             skipped,
             retries,
+            proxy: self.phase.proxy,
+            reason: selection.map_or(String::new(), |selection| selection.reason.clone()),
         }
     }
 
-    fn live(&self, epoch: &Epoch, train: &Loader) -> Live {
+    fn live(&self, epoch: &Epoch) -> Live {
         let (loss, accuracy) = self.sums.means();
         let report = epoch.report();
-        let planned = u64::from(epoch.batches()) * u64::from(train.options().shape.batch);
-        let samples = u64::from(train.set().catalog().len());
         Live {
             epoch: self.epoch,
             epochs: self.options.epochs,
@@ -352,7 +371,7 @@ impl Trainer {
             batches: epoch.batches(),
             loss,
             accuracy,
-            kept_share: planned.min(samples) as f64 / samples.max(1) as f64,
+            kept_share: report.selection.as_ref().map_or(1.0, SelectionReport::kept_share),
             wait_share: report.wait_share(),
             samples_per_s: report.samples_per_s,
             elapsed_ms: self.elapsed_ms() + report.wall_ms,
@@ -363,9 +382,4 @@ impl Trainer {
     fn elapsed_ms(&self) -> f64 {
         self.history.last().map_or(0.0, |row| row.elapsed_ms)
     }
-}
-
-fn process_cpu_ms() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }

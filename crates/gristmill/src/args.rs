@@ -7,7 +7,7 @@
 
 mod train;
 
-pub(crate) use train::{Falls, ModelArgs, TrainArgs};
+pub(crate) use train::{CompareSelectionArgs, Falls, ModelArgs, TrainArgs};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -27,6 +27,7 @@ Examples:
                                                        how fast can it be read, and what does it wait for
   gristmill bench load s3://bucket/train-{0000..0099}.tar --recipe imagenet-train --json
   gristmill train mnist/train-images-idx3-ubyte.gz     train a small model on it
+  gristmill compare selection                          ways to select samples, side by side
   gristmill config show                                every setting, its value and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -49,6 +50,9 @@ The model is a multi-layer perceptron with batch norm, trained by SGD with momen
 (epoch from 0, loss, accuracy, test_accuracy, kept_share, wait_share, bytes, wall_ms, …), then one with \"total\": true."
     )]
     Train(Box<TrainArgs>),
+    /// Compare techniques with each other and with doing without, on a small model
+    #[command(subcommand)]
+    Compare(Compare),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -145,6 +149,23 @@ pub(crate) enum Kind {
     Tar,
     Idx,
     Cifar,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Compare {
+    /// Every way to select samples: accuracy, speed-up, share trained, share of reading saved
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Examples:
+  gristmill compare selection --svg selection.svg
+  gristmill compare selection mnist/train-images-idx3-ubyte.gz --methods bucket,weighted --seeds 5 --json
+
+JSON fields: method, accuracy and accuracy_sd (shares), delta_points (against uniform), delta_points_sd (of the
+differences seed by seed), speedup (CPU time), wall_speedup, trained_share, io_saved_share, begin_share (of the time
+that went to selecting), seeds, epochs."
+    )]
+    Selection(Box<CompareSelectionArgs>),
 }
 
 #[derive(Debug, Subcommand)]

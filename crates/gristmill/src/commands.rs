@@ -3,12 +3,13 @@
 mod bench;
 mod catalog;
 mod check;
+mod compare;
 mod config;
 mod scale;
 mod source;
 mod train;
 
-use crate::args::{Args, Bench, Catalog, Command, Common, Kind};
+use crate::args::{Args, Bench, Catalog, Command, Common, Compare, Kind};
 use crate::progress::{Progress, Unit};
 use crate::stop;
 use anyhow::Result;
@@ -30,6 +31,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         }
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
+        Command::Compare(Compare::Selection(args)) => compare::selection(&args),
         Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),
     }

@@ -21,6 +21,7 @@ pub(crate) enum Unit {
 }
 
 pub(crate) const BATCHES: Unit = Unit::Things("batch", "batches", "");
+pub(crate) const EPOCHS: Unit = Unit::Things("epoch", "epochs", "trained");
 pub(crate) const SAMPLES: Unit = Unit::Things("sample", "samples", "decoded");
 
 /// Progress of one long piece of work.

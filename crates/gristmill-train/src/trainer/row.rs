@@ -1,7 +1,9 @@
 //! What an epoch of training came to.
 
 use gristmill_node::report::{EpochReport, Wait};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use std::time::Instant;
 
 /// One epoch's outcome. Times and bytes are of training alone, without the evaluation on test data.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -20,7 +22,9 @@ pub struct EpochRow {
     pub test_accuracy: Option<f64>,
     /// Samples in the data set.
     pub samples: u64,
-    /// Samples that were loaded and looked at.
+    /// Samples of the epoch, each counted once.
+    pub kept: u64,
+    /// Samples that were loaded and looked at, repeats counted.
     pub served: u64,
     /// Samples that a step was made with.
     pub trained: u64,
@@ -28,8 +32,10 @@ pub struct EpochRow {
     pub steps: u64,
     /// Bytes of raw samples read.
     pub bytes: u64,
-    /// Time of the epoch.
+    /// Time of the epoch, with its selection.
     pub wall_ms: f64,
+    /// The part of it that went to selecting samples and starting threads.
+    pub begin_ms: f64,
     /// Time of training from the first epoch to the end of this one.
     pub elapsed_ms: f64,
     /// CPU time of the whole process in the epoch: training, loading and selecting.
@@ -40,12 +46,16 @@ pub struct EpochRow {
     pub skipped: u64,
     /// Reads that were tried again.
     pub retries: u64,
+    /// Whether a small model was trained, to select by.
+    pub proxy: bool,
+    /// Why the epoch had these samples, in one line; empty if it had all.
+    pub reason: String,
 }
 
 impl EpochRow {
-    /// The part of the data set that was loaded; above 1 if samples were repeated.
+    /// The part of the data set that the epoch had.
     pub fn kept_share(&self) -> f64 {
-        share(self.served, self.samples)
+        share(self.kept, self.samples)
     }
 
     /// The part of the data set that a step was made with.
@@ -79,6 +89,7 @@ pub(super) struct Sums {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Cost {
     pub(super) wall_ms: f64,
+    pub(super) begin_ms: f64,
     pub(super) cpu_ms: f64,
     pub(super) wait: Wait,
     pub(super) bytes: u64,
@@ -88,10 +99,11 @@ pub(super) struct Cost {
 
 impl Cost {
     /// This and what a part of an epoch cost.
-    pub(super) fn with(self, report: &EpochReport, cpu_ms: f64) -> Cost {
+    pub(super) fn with(self, report: &EpochReport, watch: &Watch) -> Cost {
         Cost {
-            wall_ms: self.wall_ms + report.wall_ms,
-            cpu_ms: self.cpu_ms + cpu_ms,
+            wall_ms: self.wall_ms + watch.started.elapsed().as_secs_f64() * 1e3,
+            begin_ms: self.begin_ms + watch.begin_ms,
+            cpu_ms: self.cpu_ms + process_cpu_ms() - watch.cpu_ms,
             wait: Wait {
                 total_ms: self.wait.total_ms + report.wait.total_ms,
                 fetch_ms: self.wait.fetch_ms + report.wait.fetch_ms,
@@ -104,6 +116,30 @@ impl Cost {
             retries: self.retries + report.retries,
         }
     }
+}
+
+/// Measures a part of an epoch.
+#[derive(Debug)]
+pub(super) struct Watch {
+    started: Instant,
+    cpu_ms: f64,
+    begin_ms: f64,
+}
+
+impl Watch {
+    pub(super) fn start() -> Watch {
+        Watch { started: Instant::now(), cpu_ms: process_cpu_ms(), begin_ms: 0.0 }
+    }
+
+    /// Notes that the epoch has begun: its samples are selected.
+    pub(super) fn begun(&mut self) {
+        self.begin_ms = self.started.elapsed().as_secs_f64() * 1e3;
+    }
+}
+
+fn process_cpu_ms() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
 
 impl Sums {

@@ -1,15 +1,17 @@
 //! A training as a checkpoint holds it, and back.
 
 use super::row::{Cost, Sums};
-use super::{Checkpoint, EpochRow, TrainOptions, Trainer};
+use super::step::Pending;
+use super::{Checkpoint, EpochRow, Phase, TrainOptions, Trainer};
 use crate::checkpoint::{self, Reader, Writer};
 use gristmill_node::loader::Loader;
 use gristmill_node::report::Wait;
+use gristmill_node::selection::Choice;
 use gristmill_node::{Error, Result};
 
 impl Trainer {
     /// Writes the checkpoint.
-    pub(super) fn save(&mut self, checkpoint: &Checkpoint, _train: &Loader) -> Result<()> {
+    pub(super) fn save(&mut self, checkpoint: &Checkpoint, train: &Loader) -> Result<()> {
         let mut out = Writer::default();
         out.number(checkpoint.identity.len() as u64);
         for (name, value) in &checkpoint.identity {
@@ -21,9 +23,15 @@ impl Trainer {
         put_sums(&mut out, &self.sums);
         out.number(self.history.len() as u64);
         self.history.iter().for_each(|row| put_row(&mut out, row));
+        out.number(self.phase.begun);
+        out.number(self.phase.proxy.into());
         for part in self.model.state() {
             out.floats(part);
         }
+        out.floats(&self.pending.numbers);
+        out.whole(&self.pending.labels);
+        out.floats(&self.pending.weights);
+        out.bytes(&train.choice().map_or_else(Vec::new, Choice::state));
         checkpoint::write(&checkpoint.path, &out.content)
     }
 
@@ -32,12 +40,12 @@ impl Trainer {
         let content = checkpoint::read(&checkpoint.path)?;
         let mut trainer = Trainer::new(options, train)?;
         trainer
-            .restore(&mut Reader::new(&content), checkpoint)
+            .restore(&mut Reader::new(&content), checkpoint, train)
             .map_err(|error| error.at(checkpoint.path.display()))?;
         Ok(trainer)
     }
 
-    fn restore(&mut self, from: &mut Reader<'_>, checkpoint: &Checkpoint) -> Result<()> {
+    fn restore(&mut self, from: &mut Reader<'_>, checkpoint: &Checkpoint, train: &Loader) -> Result<()> {
         let mut saved = Vec::new();
         for _ in 0..from.number()? {
             saved.push((from.text()?, from.text()?));
@@ -52,6 +60,11 @@ impl Trainer {
         if self.history.len() as u64 != self.epoch || self.epoch > self.options.epochs {
             return Err(strange());
         }
+        let phase = Phase { begun: from.number()?, proxy: from.number()? != 0 };
+        if phase.begun > self.epoch {
+            return Err(strange());
+        }
+        self.enter(phase);
         for part in self.model.state() {
             let values = from.floats()?;
             if values.len() != part.len() {
@@ -59,7 +72,20 @@ impl Trainer {
             }
             *part = values;
         }
-        if from.is_empty() { Ok(()) } else { Err(strange()) }
+        self.pending = Pending { numbers: from.floats()?, labels: from.whole()?, weights: from.floats()? };
+        let Pending { numbers, labels, weights } = &self.pending;
+        let classes = self.model.classes();
+        if numbers.len() != labels.len() * self.model.inputs()
+            || weights.len() != labels.len()
+            || labels.iter().any(|label| *label as usize >= classes)
+        {
+            return Err(strange());
+        }
+        let selection = from.bytes()?;
+        if !from.is_empty() || train.choice().is_none() != selection.is_empty() {
+            return Err(strange());
+        }
+        train.choice().map_or(Ok(()), |choice| choice.restore(selection))
     }
 }
 
@@ -83,10 +109,10 @@ fn compare(saved: &[(String, String)], now: &[(String, String)]) -> Result<()> {
 
 fn put_sums(out: &mut Writer, sums: &Sums) {
     let Sums { loss, correct, served, trained, steps, cost } = sums;
-    let Cost { wall_ms, cpu_ms, wait, bytes, skipped, retries } = cost;
+    let Cost { wall_ms, begin_ms, cpu_ms, wait, bytes, skipped, retries } = cost;
     out.real(*loss);
     [correct, served, trained, steps].into_iter().for_each(|value| out.number(*value));
-    [wall_ms, cpu_ms].into_iter().for_each(|value| out.real(*value));
+    [wall_ms, begin_ms, cpu_ms].into_iter().for_each(|value| out.real(*value));
     put_wait(out, wait);
     [bytes, skipped, retries].into_iter().for_each(|value| out.number(*value));
 }
@@ -100,6 +126,7 @@ fn take_sums(from: &mut Reader<'_>) -> Result<Sums> {
         steps: from.number()?,
         cost: Cost {
             wall_ms: from.real()?,
+            begin_ms: from.real()?,
             cpu_ms: from.real()?,
             wait: take_wait(from)?,
             bytes: from.number()?,
@@ -129,12 +156,13 @@ fn put_row(out: &mut Writer, row: &EpochRow) {
     [row.rate, row.loss, row.accuracy].into_iter().for_each(|value| out.real(value));
     // No loss and no accuracy is negative.
     [row.test_loss, row.test_accuracy].into_iter().for_each(|value| out.real(value.unwrap_or(-1.0)));
-    [row.samples, row.served, row.trained, row.steps, row.bytes]
+    [row.samples, row.kept, row.served, row.trained, row.steps, row.bytes]
         .into_iter()
         .for_each(|value| out.number(value));
-    [row.wall_ms, row.elapsed_ms, row.cpu_ms].into_iter().for_each(|value| out.real(value));
+    [row.wall_ms, row.begin_ms, row.elapsed_ms, row.cpu_ms].into_iter().for_each(|value| out.real(value));
     put_wait(out, &row.wait);
-    [row.skipped, row.retries].into_iter().for_each(|value| out.number(value));
+    [row.skipped, row.retries, row.proxy.into()].into_iter().for_each(|value| out.number(value));
+    out.bytes(row.reason.as_bytes());
 }
 
 fn take_row(from: &mut Reader<'_>) -> Result<EpochRow> {
@@ -147,15 +175,19 @@ fn take_row(from: &mut Reader<'_>) -> Result<EpochRow> {
         test_loss: there(from.real()?),
         test_accuracy: there(from.real()?),
         samples: from.number()?,
+        kept: from.number()?,
         served: from.number()?,
         trained: from.number()?,
         steps: from.number()?,
         bytes: from.number()?,
         wall_ms: from.real()?,
+        begin_ms: from.real()?,
         elapsed_ms: from.real()?,
         cpu_ms: from.real()?,
         wait: take_wait(from)?,
         skipped: from.number()?,
         retries: from.number()?,
+        proxy: from.number()? != 0,
+        reason: from.text()?,
     })
 }

@@ -73,6 +73,18 @@ pub(super) fn test_beside(source: &str) -> Option<PathBuf> {
     names.iter().map(|other| path.with_file_name(other)).find(|other| other.exists())
 }
 
+/// The training and test pictures that are shipped: under `data/shippable` here, beside the program, or above either.
+pub(super) fn shipped() -> Option<(PathBuf, PathBuf)> {
+    let places = [std::env::current_dir().ok(), std::env::current_exe().ok()];
+    places.iter().flatten().flat_map(|place| place.ancestors()).find_map(|folder| {
+        let file = |part: &str| {
+            folder.join("data/shippable").join(format!("fashion-mnist-{part}-images-idx3-ubyte.gz"))
+        };
+        let (train, test) = (file("4000-train"), file("1000-test"));
+        (train.is_file() && test.is_file()).then_some((train, test))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,7 +40,10 @@ pub(super) struct Data {
 }
 
 pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
+    let epochs = args.model.epochs.to_string();
     let config = args.common.config(&[
+        ("selection.kind", args.selection.as_ref()),
+        ("selection.epochs", Some(&epochs)),
         ("recipe.name", args.recipe.as_ref()),
         ("loader.batch", args.batch.as_ref()),
         ("loader.threads", args.threads.as_ref()),
