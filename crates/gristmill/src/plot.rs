@@ -25,11 +25,12 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 
 const STYLE: &str = "\
 text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:12px;fill:#24292f}
+.name{paint-order:stroke;stroke:#ffffff;stroke-width:4px;stroke-linejoin:round}
 .title{font-size:15px;font-weight:600}.tick{fill:#57606a}
 .page{fill:#ffffff}.grid{stroke:#d8dee4;stroke-width:1}.axis{stroke:#8c959f;stroke-width:1;fill:none}
 .front{stroke:#8c959f;stroke-width:1.5;stroke-dasharray:2 4;fill:none}.hollow{fill:#ffffff}
 @media (prefers-color-scheme:dark){text{fill:#e6edf3}.tick{fill:#9198a1}.page,.hollow{fill:#0d1117}
-.grid{stroke:#2a313c}.axis,.front{stroke:#656c76}}";
+.name{stroke:#0d1117}.grid{stroke:#2a313c}.axis,.front{stroke:#656c76}}";
 
 /// What the axes say.
 #[derive(Debug, Clone, Copy)]
@@ -123,8 +124,19 @@ pub(crate) fn scatter(words: Words<'_>, points: &[Named]) -> String {
     let marks: Vec<(f64, f64)> = points.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();
     let widths: Vec<f64> = points.iter().map(|p| p.name.chars().count() as f64 * LETTER).collect();
     let room = Box2 { left: LEFT, top: TOP, right: WIDTH - RIGHT, bottom: HEIGHT - BOTTOM };
-    let placed = place(&marks, &widths, room);
-    for (i, ((point, &(cx, cy)), label)) in points.iter().zip(&marks).zip(placed).enumerate() {
+    let bars: Vec<Box2> = points
+        .iter()
+        .zip(&marks)
+        .filter(|(p, _)| p.y_error > 0.0)
+        .map(|(p, mark)| Box2 {
+            left: mark.0 - 3.0,
+            top: y.at(p.y + p.y_error),
+            right: mark.0 + 3.0,
+            bottom: y.at(p.y - p.y_error),
+        })
+        .collect();
+    let placed = place(&marks, &bars, &widths, room);
+    for (i, (point, &(cx, cy))) in points.iter().zip(&marks).enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
         if point.y_error > 0.0 {
             let (low, high) = (y.at(point.y - point.y_error), y.at(point.y + point.y_error));
@@ -143,11 +155,11 @@ pub(crate) fn scatter(words: Words<'_>, points: &[Named]) -> String {
             format!(r#"fill="{colour}" stroke="{colour}" stroke-width="2""#)
         };
         put(&mut out, format_args!(r#"<circle cx="{cx:.1}" cy="{cy:.1}" r="5" {look}/>"#));
-        let name = escaped(&point.name);
-        put(
-            &mut out,
-            format_args!(r#"<text x="{:.1}" y="{:.1}">{name}</text>"#, label.left, label.bottom - 4.0),
-        );
+    }
+    // Names last, so that nothing is drawn over them.
+    for (point, label) in points.iter().zip(placed) {
+        let (name, left, base) = (escaped(&point.name), label.left, label.bottom - 4.0);
+        put(&mut out, format_args!(r#"<text class="name" x="{left:.1}" y="{base:.1}">{name}</text>"#));
     }
     out.push_str("</svg>\n");
     out

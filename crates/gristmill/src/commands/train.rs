@@ -73,7 +73,7 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         return Err(stopped(&trainer, checkpoint.as_ref()).into());
     }
     outcome::conclude(&mut trainer, args.common.json)?;
-    args.report.iter().try_for_each(|path| outcome::write(path, &trainer))?;
+    args.report.iter().try_for_each(|path| outcome::write(path, &mut trainer))?;
     if !args.common.json {
         args.report.iter().for_each(|path| say(format_args!("report written to {}", name(path.display()))));
     }

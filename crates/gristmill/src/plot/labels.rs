@@ -28,8 +28,9 @@ impl Box2 {
     }
 }
 
-/// A place for the name of each mark: beside it where there is room, else a little further off.
-pub(super) fn place(marks: &[(f64, f64)], widths: &[f64], room: Box2) -> Vec<Box2> {
+/// A place for the name of each mark: beside it where there is room, else a little further off. `bars` are better left
+/// uncovered, too.
+pub(super) fn place(marks: &[(f64, f64)], bars: &[Box2], widths: &[f64], room: Box2) -> Vec<Box2> {
     let taken: Vec<Box2> = marks
         .iter()
         .map(|&(x, y)| Box2 { left: x - MARK, top: y - MARK, right: x + MARK, bottom: y + MARK })
@@ -38,7 +39,8 @@ pub(super) fn place(marks: &[(f64, f64)], widths: &[f64], room: Box2) -> Vec<Box
     for (&mark, &width) in marks.iter().zip(widths) {
         let cost = |label: &Box2| {
             let covered: f64 = taken.iter().chain(&placed).map(|other| label.shared(*other)).sum();
-            covered + 4.0 * label.outside(room)
+            let bars: f64 = bars.iter().map(|bar| label.shared(*bar)).sum();
+            covered + 4.0 * label.outside(room) + 0.5 * bars
         };
         // The first of the best: those near and to the right come first.
         let best = candidates(mark, width)
@@ -97,7 +99,7 @@ mod tests {
     fn names_of_near_points_do_not_cover_each_other() {
         let marks = [(100.0, 100.0), (108.0, 104.0), (104.0, 96.0), (110.0, 100.0), (295.0, 100.0)];
         let room = Box2 { left: 0.0, top: 0.0, right: 300.0, bottom: 200.0 };
-        let placed = place(&marks, &[60.0; 5], room);
+        let placed = place(&marks, &[], &[60.0; 5], room);
         for (i, a) in placed.iter().enumerate() {
             assert!(a.outside(room) < 1e-9, "{i} is outside");
             assert!(placed[..i].iter().all(|b| a.shared(*b) < 1e-9), "{i} covers another: {placed:?}");

@@ -40,9 +40,10 @@ fn it_learns_and_reports() {
         );
     }
     assert!(fs::read_to_string(place.path("r.svg")).unwrap().starts_with("<svg"));
-    let written: Vec<Value> =
-        serde_json::from_str(&fs::read_to_string(place.path("r.json")).unwrap()).unwrap();
-    assert_eq!(written, rows[..3]);
+    let written = fs::read_to_string(place.path("r.json")).unwrap();
+    let written: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written["epochs"], Value::from(rows[..3].to_vec()));
+    assert_eq!(written["total"], rows[3]);
     let words = place.run(&["train", &train, "--test", &test, "--epochs", "1"]).good();
     assert!(
         words.out.contains("of the test data right") && words.out.contains("waiting for bytes"),
@@ -155,6 +156,35 @@ fn wrong_calls_are_one_sentence() {
     let ran = place.run(&typed(&train, &test, &["--resume"]));
     assert!(ran.code == Some(2) && ran.err.contains("--checkpoint"), "{}", ran.err);
     place.run(&typed(&train, &test, &["--checkpoint", "nowhere/c.ckpt"])).bad(1, &["nowhere"]);
-    let photos = place.photos(6);
+    let photos = place.photos(10);
     place.run(&["train", text(&photos)]).bad(2, &["recipe"]);
+}
+
+#[test]
+fn every_method_has_its_row() {
+    let place = Place::new();
+    let args =
+        ["compare", "selection", "--methods", "bucket-norecall,weighted", "--seeds", "2", "--epochs", "4"];
+    let more = ["--hidden", "16", "--svg", "s.svg", "--json"];
+    let rows = place.run(&[&args[..], &more].concat()).good().json();
+    let names: Vec<&str> = rows.iter().map(|row| row["method"].as_str().unwrap()).collect();
+    assert_eq!(names, ["uniform", "bucket-norecall", "weighted"]);
+    for row in &rows {
+        for field in ["accuracy", "accuracy_sd", "delta_points", "speedup", "trained_share", "io_saved_share"]
+        {
+            assert!(row[field].is_f64(), "{field}: {row}");
+        }
+    }
+    assert_eq!((&rows[0]["speedup"], &rows[0]["trained_share"]), (&1.0.into(), &1.0.into()));
+    let (trained, saved) = (&rows[2]["trained_share"], &rows[2]["io_saved_share"]);
+    let (trained, saved) = (trained.as_f64().unwrap(), saved.as_f64().unwrap());
+    assert!(trained < 0.9 && (trained + saved - 1.0).abs() < 0.01, "{trained} {saved}");
+    assert!(fs::read_to_string(place.path("s.svg")).unwrap().contains("weighted"));
+    for (methods, word) in
+        [("buckat", "bucket"), ("weighted:noize=1", "noise"), ("weighted:noise=x", "noise")]
+    {
+        place.run(&["compare", "selection", "--methods", methods]).bad(2, &[word]);
+    }
+    place.run(&["compare", "selection", "--seeds", "0"]).bad(2, &["--seeds 0"]);
+    place.run(&["compare", "selection", &shipped("4000-train")]).bad(2, &["test data"]);
 }

@@ -113,14 +113,15 @@ pub(super) fn check(path: &Path) -> Result<()> {
 }
 
 /// Writes a report in the form that its name asks for.
-pub(super) fn write(path: &Path, trainer: &Trainer) -> Result<()> {
-    let history = trainer.history();
+pub(super) fn write(path: &Path, trainer: &mut Trainer) -> Result<()> {
     if path.extension().is_some_and(|ending| ending == "json") {
-        let rows: Vec<Shown<'_>> = history.iter().map(Shown::new).collect();
-        let text = serde_json::to_string_pretty(&rows).context("cannot write JSON")?;
+        let total = Total::of(trainer.history()).json(trainer);
+        let rows: Vec<Shown<'_>> = trainer.history().iter().map(Shown::new).collect();
+        let whole = json!({ "total": total, "epochs": rows });
+        let text = serde_json::to_string_pretty(&whole).context("cannot write JSON")?;
         return write_file(path, &(text + "\n"));
     }
-    write_file(path, &picture(history))
+    write_file(path, &picture(trainer.history()))
 }
 
 /// Accuracy over the time of training.
