@@ -163,13 +163,13 @@ impl Loader {
     }
 
     /// What decides which samples an epoch has; none for the plain loader.
-    pub fn choice(&self) -> Option<&Choice> {
-        self.choice.as_deref()
+    pub fn choice(&self) -> Option<&Arc<Choice>> {
+        self.choice.as_ref()
     }
 
     /// How many batches every rank trains in the epoch that began last, or would in a plain one.
     pub fn batches(&self) -> u32 {
-        let samples = self.choice().map_or_else(|| self.set.catalog().len(), Choice::samples);
+        let samples = self.choice().map_or_else(|| self.set.catalog().len(), |choice| choice.samples());
         gristmill_core::plan::batches(samples, self.options.shape)
     }
 

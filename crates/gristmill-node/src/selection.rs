@@ -147,6 +147,11 @@ impl Choice {
         Ok((Plan::weighted(order, weights, shape)?, report))
     }
 
+    /// The epoch that began last.
+    pub fn epoch(&self) -> Option<u64> {
+        self.lock().selector.chosen().map(|chosen| chosen.epoch)
+    }
+
     /// What was selected for the epoch that began last.
     pub fn chosen(&self) -> Option<SelectionReport> {
         let state = self.lock();
