@@ -35,7 +35,7 @@ test=data/shippable/fashion-mnist-1000-test-images-idx3-ubyte.gz
 for part in images-idx3 labels-idx1; do
   gunzip -c "data/shippable/fashion-mnist-4000-train-$part-ubyte.gz" >"$out/train-$part-ubyte"
 done
-slow=(--set store.throttle_latency_ms=10 --set store.throttle_requests_per_s=1500 --set loader.memory_bytes_max=6MB)
+slow=(--latency-ms 10 --requests-per-s 1500 --set loader.memory_bytes_max=6MB)
 train() { # name, selection
   rm -f "$out/$1.json"
   run train "$out/train-images-idx3-ubyte" --test "$test" --epochs 15 --selection "$2" "${slow[@]}" \

@@ -44,7 +44,8 @@ pub(crate) enum Command {
 Examples:
   gristmill train mnist/train-images-idx3-ubyte.gz
   gristmill train mnist --epochs 20 --checkpoint mnist.ckpt --resume --report mnist.svg
-  gristmill train mnist --set store.throttle_latency_ms=20 --set loader.memory_bytes_max=8MiB   as from a slow remote
+  gristmill train mnist --selection weighted --report mnist.svg
+  gristmill train photos --recipe small.toml --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote
 
 The model is a multi-layer perceptron with batch norm, trained by SGD with momentum. JSON: one object per epoch
 (epoch from 0, loss, accuracy, test_accuracy, kept_share, wait_share, bytes, wall_ms, …), then one with \"total\": true."

@@ -6,7 +6,6 @@ use super::{Checkpoint, EpochRow, Phase, TrainOptions, Trainer};
 use crate::checkpoint::{self, Reader, Writer};
 use gristmill_node::loader::Loader;
 use gristmill_node::report::Wait;
-use gristmill_node::selection::Choice;
 use gristmill_node::{Error, Result};
 
 impl Trainer {
@@ -31,7 +30,7 @@ impl Trainer {
         out.floats(&self.pending.numbers);
         out.whole(&self.pending.labels);
         out.floats(&self.pending.weights);
-        out.bytes(&train.choice().map_or_else(Vec::new, Choice::state));
+        out.bytes(&train.choice().map_or_else(Vec::new, |choice| choice.state()));
         checkpoint::write(&checkpoint.path, &out.content)
     }
 

@@ -32,6 +32,15 @@ pub(crate) struct TrainArgs {
     /// Where all randomness comes from
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<String>,
+    /// Slow the store down: time before the first byte of each read
+    #[arg(long, value_name = "MS")]
+    pub(crate) latency_ms: Option<String>,
+    /// Slow the store down: bytes per second, e.g. 60MB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bytes_per_s: Option<String>,
+    /// Slow the store down: reads per second
+    #[arg(long, value_name = "N")]
+    pub(crate) requests_per_s: Option<String>,
     /// Keep the training in this file: after every epoch, and at Ctrl-C
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Option<PathBuf>,

@@ -13,6 +13,7 @@ use gristmill_core::plan::Shape;
 use gristmill_node::config::{Config, Settings};
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
+use gristmill_node::selection::SelectionOptions;
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::{Encoding, Recipe};
 use gristmill_train::{Checkpoint, Ended, Run, Schedule, Sgd, TrainOptions, Trainer};
@@ -48,6 +49,9 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         ("loader.batch", args.batch.as_ref()),
         ("loader.threads", args.threads.as_ref()),
         ("loader.seed", args.seed.as_ref()),
+        ("store.throttle_latency_ms", args.latency_ms.as_ref()),
+        ("store.throttle_bytes_per_s", args.bytes_per_s.as_ref()),
+        ("store.throttle_requests_per_s", args.requests_per_s.as_ref()),
     ])?;
     let settings = config.settings();
     let options = options(&args.model, settings.loader().seed)?;
@@ -128,7 +132,8 @@ fn open_data(args: &TrainArgs, settings: &Settings) -> Result<Data> {
 pub(super) fn test_loader(set: Arc<DataSet>, recipe: &Recipe, settings: &Settings) -> Result<Loader> {
     let usual = settings.loader();
     let shape = Shape::single(usual.shape.batch.max(256));
-    Ok(Loader::new(set, Some(recipe), LoaderOptions { shape, shuffle: false, ..usual })?)
+    let selection = SelectionOptions::default();
+    Ok(Loader::new(set, Some(recipe), LoaderOptions { shape, shuffle: false, selection, ..usual })?)
 }
 
 /// The recipe that was asked for; else what fits bare pixels.
