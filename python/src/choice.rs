@@ -58,7 +58,7 @@ impl Choice {
     #[expect(clippy::type_complexity, reason = "two lists of lists are what Python takes")]
     fn order(&self, py: Python<'_>, epoch: u64, from_batch: u32) -> PyResult<(Vec<Vec<u32>>, Vec<Vec<f32>>)> {
         enter::short(py, || {
-            let (plan, _) = self.inner.plan(epoch, self.shape, self.shuffle)?;
+            let plan = self.inner.decide(epoch, self.shape, self.shuffle)?.plan;
             let batches = from_batch..plan.batches();
             let ids = batches.clone().map(|b| plan.batch(b).map(|SampleId(id)| id).collect()).collect();
             let weights = |b| (0..plan.batch_len(b)).map(|slot| plan.weight(b, slot)).collect();

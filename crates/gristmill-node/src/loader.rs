@@ -12,6 +12,7 @@
 mod batch;
 mod budget;
 mod fetch;
+mod held;
 mod work;
 mod worker;
 
@@ -19,13 +20,15 @@ pub use batch::{BadSample, Batch, Data, Tensor};
 
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
-use crate::selection::{Choice, SelectionOptions, SelectionReport};
+use crate::selection::{Choice, FamilyUse, Relatives, SelectionOptions, SelectionReport};
 use crate::{Error, Kind, Result};
 use batch::Pool;
 use budget::{Budget, Demand};
 use gristmill_core::SampleId;
+use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_ops::{Limits, Output, Pipeline, Recipe};
+use held::Held;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -104,7 +107,7 @@ impl Loader {
     pub fn new(set: Arc<DataSet>, recipe: Option<&Recipe>, options: LoaderOptions) -> Result<Loader> {
         check(&options, &set)?;
         let demand = |sample_bytes| Demand {
-            memory: options.memory_bytes_max,
+            memory: options.memory_bytes_max - held_bytes_max(&options),
             resident: set.resident_bytes(),
             batch: options.shape.batch.min(set.catalog().len()).into(),
             sample_bytes,
@@ -147,6 +150,20 @@ impl Loader {
         Ok(Loader { set, pipeline, options, rules, pool, choice })
     }
 
+    /// The same with near-duplicates left out or standing in for each other, as the options say.
+    pub fn with_families(mut self, families: Arc<Families>) -> Result<Loader> {
+        let (catalog, options) = (self.set.catalog(), &self.options);
+        let (labels, sizes) = (catalog.labels()?, catalog.sizes()?);
+        let relatives = Relatives {
+            families,
+            families_use: options.selection.families,
+            held_bytes_max: held_bytes_max(options),
+        };
+        let choice = Choice::new(&options.selection, labels, sizes, options.seed, options.shape.world)?;
+        self.choice = Some(Arc::new(choice.with_relatives(relatives, sizes)));
+        Ok(self)
+    }
+
     /// The data set.
     pub fn set(&self) -> &DataSet {
         &self.set
@@ -179,10 +196,10 @@ impl Loader {
         Ok(self.decide(epoch)?.0)
     }
 
-    fn decide(&self, epoch: u64) -> Result<(Plan, Option<SelectionReport>)> {
+    fn decide(&self, epoch: u64) -> Result<(Plan, StandIns, Option<SelectionReport>)> {
         if let Some(choice) = &self.choice {
-            let (plan, report) = choice.plan(epoch, self.options.shape, self.options.shuffle)?;
-            return Ok((plan, Some(report)));
+            let decided = choice.decide(epoch, self.options.shape, self.options.shuffle)?;
+            return Ok((decided.plan, decided.holds, Some(decided.report)));
         }
         let samples = self.set.catalog().len();
         let plan = if self.options.shuffle {
@@ -190,12 +207,12 @@ impl Loader {
         } else {
             Plan::in_order(samples, self.options.shape)
         };
-        Ok((plan?, None))
+        Ok((plan?, StandIns::default(), None))
     }
 
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
-        let (plan, selection) = self.decide(epoch)?;
+        let (plan, holds, selection) = self.decide(epoch)?;
         if from_batch > plan.batches() {
             let batches = plan.batches();
             return Err(Error::config(format!(
@@ -204,7 +221,8 @@ impl Loader {
             .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
         }
         self.set.catalog().labels()?;
-        let work = Arc::new(Work::new(plan, self.rules.clone(), self.pool.clone(), from_batch));
+        let work =
+            Arc::new(Work::new(plan, Held::new(holds), self.rules.clone(), self.pool.clone(), from_batch));
         let mut threads = Vec::new();
         for i in 0..self.options.threads {
             let kit = worker::Kit {
@@ -406,6 +424,14 @@ impl Iterator for Epoch {
 impl Drop for Epoch {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// What of the memory may hold samples that stand in for others later.
+fn held_bytes_max(options: &LoaderOptions) -> u64 {
+    match options.selection.families {
+        FamilyUse::Off | FamilyUse::Remove => 0,
+        FamilyUse::Repeat | FamilyUse::Auto => options.memory_bytes_max / 16,
     }
 }
 

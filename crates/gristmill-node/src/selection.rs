@@ -9,11 +9,38 @@
 
 use crate::report::EpochReport;
 use crate::{Error, Result};
+use gristmill_core::family::{Families, StandInLimits, StandIns};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_core::score::{Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
 use serde::Serialize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is done with near-duplicates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FamilyUse {
+    /// Nothing.
+    Off,
+    /// One member of each family per epoch: less to compute.
+    Remove,
+    /// A member that is still in memory is trained again instead of fetching a relative: less to fetch.
+    Repeat,
+    /// `Repeat` when training waits for the store, else `Remove`.
+    Auto,
+}
+
+impl FamilyUse {
+    /// The names users write.
+    pub const NAMES: [(&str, FamilyUse); 4] = [
+        ("off", FamilyUse::Off),
+        ("remove", FamilyUse::Remove),
+        ("repeat", FamilyUse::Repeat),
+        ("auto", FamilyUse::Auto),
+    ];
+}
+
+/// How often one sample may be trained again in an epoch.
+const REPEATS_MAX: u32 = 2;
 
 /// How samples are selected, before the data set is known.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,12 +51,37 @@ pub struct SelectionOptions {
     pub epochs: Option<u32>,
     /// The share of its samples that every class keeps.
     pub class_floor: f64,
+    /// What is done with near-duplicates, once they are known.
+    pub families: FamilyUse,
 }
 
 impl Default for SelectionOptions {
     fn default() -> SelectionOptions {
-        SelectionOptions { selection: Selection::Uniform, epochs: None, class_floor: 0.05 }
+        let families = FamilyUse::Off;
+        SelectionOptions { selection: Selection::Uniform, epochs: None, class_floor: 0.05, families }
     }
+}
+
+/// Near-duplicates and what is done with them.
+#[derive(Debug, Clone)]
+pub struct Relatives {
+    /// Who they are.
+    pub families: Arc<Families>,
+    /// What is done.
+    pub families_use: FamilyUse,
+    /// Bytes of raw samples that may be held for it.
+    pub held_bytes_max: u64,
+}
+
+/// An epoch, decided.
+#[derive(Debug)]
+pub struct Decided {
+    /// Which samples, in which order, with which weights.
+    pub plan: Plan,
+    /// Whose bytes are needed again.
+    pub holds: StandIns,
+    /// What was selected.
+    pub report: SelectionReport,
 }
 
 /// What was selected for an epoch, as reports show it.
@@ -49,6 +101,10 @@ pub struct SelectionReport {
     pub unknown: u64,
     /// The threshold in use, if there is one.
     pub threshold: Option<f64>,
+    /// Samples left out because a relative of theirs is trained.
+    pub removed: u32,
+    /// Samples served in the place of a relative that would have had to be fetched.
+    pub stand_ins: u32,
     /// Whether the cost of fetching had a vote.
     pub io_bound: bool,
     /// Whether a small model is to be trained in this epoch.
@@ -92,6 +148,8 @@ struct State {
 #[derive(Debug)]
 pub struct Choice {
     state: Mutex<State>,
+    relatives: Option<Relatives>,
+    sizes: Vec<u32>,
     seed: u64,
     world: u32,
 }
@@ -114,7 +172,14 @@ impl Choice {
         };
         let selector = Selector::new(options.selection.clone(), facts)?;
         let state = State { selector, heard: Heard::default(), merged: false, readings: Readings::default() };
-        Ok(Choice { state: Mutex::new(state), seed, world })
+        Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world })
+    }
+
+    /// The same with near-duplicates in mind.
+    pub fn with_relatives(mut self, relatives: Relatives, sizes: &[u32]) -> Choice {
+        self.relatives = Some(relatives).filter(|relatives| relatives.families_use != FamilyUse::Off);
+        self.sizes = sizes.to_vec();
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -123,7 +188,7 @@ impl Choice {
     }
 
     /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
-    pub fn plan(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<(Plan, SelectionReport)> {
+    pub fn decide(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<Decided> {
         let mut state = self.lock();
         let State { selector, merged, readings, .. } = &mut *state;
         let begun = selector.chosen().map(|chosen| chosen.epoch);
@@ -138,13 +203,34 @@ impl Choice {
         let kind = selector.selection().name();
         let io_bound = readings.io_bound;
         let chosen = selector.begin(epoch, readings)?;
-        let (order, weights) =
+        let mut report = described(kind, io_bound, &chosen.summary);
+        let how = self.relatives.as_ref().map(|relatives| match relatives.families_use {
+            FamilyUse::Auto if io_bound => (relatives, FamilyUse::Repeat),
+            FamilyUse::Auto => (relatives, FamilyUse::Remove),
+            fixed => (relatives, fixed),
+        });
+        let less = match how {
+            Some((relatives, FamilyUse::Remove)) => {
+                Some(chosen.without_relatives(&relatives.families, self.seed))
+            }
+            _ => None,
+        };
+        let chosen = less.as_ref().unwrap_or(chosen);
+        report.removed = report.kept - chosen.summary.kept;
+        report.kept = chosen.summary.kept;
+        let (mut order, weights) =
             if shuffle { chosen.shuffled(self.seed) } else { (chosen.ids.clone(), chosen.weights.clone()) };
-        let report = described(kind, io_bound, &chosen.summary);
+        let mut holds = StandIns::default();
+        if let Some((relatives, FamilyUse::Repeat)) = how {
+            let limits = StandInLimits { held_bytes_max: relatives.held_bytes_max, repeats_max: REPEATS_MAX };
+            holds = relatives.families.stand_ins(&order, shape, &self.sizes, limits)?;
+            order = std::mem::take(&mut holds.served);
+            report.stand_ins = holds.count;
+        }
         if begun != Some(epoch) {
             *merged = false;
         }
-        Ok((Plan::weighted(order, weights, shape)?, report))
+        Ok(Decided { plan: Plan::weighted(order, weights, shape)?, holds, report })
     }
 
     /// The epoch that began last.
@@ -344,6 +430,8 @@ fn described(kind: &'static str, io_bound: bool, summary: &Summary) -> Selection
         for_classes: summary.for_classes,
         unknown: summary.unknown,
         threshold: summary.threshold,
+        removed: 0,
+        stand_ins: 0,
         io_bound,
         proxy: summary.proxy,
         reason: summary.reason.clone(),

@@ -11,11 +11,13 @@
 mod codec;
 mod error;
 mod geometry;
+mod phash;
 mod pipeline;
 mod recipe;
 
 pub use error::OpError;
 pub use geometry::Rect;
+pub use phash::{Hashed, Hasher};
 pub use pipeline::{Draw, Dtype, Layout, Limits, Output, Pipeline, Scratch, Spent};
 pub use recipe::{Op, Recipe, RecipeError, Size};
 

@@ -5,4 +5,5 @@
 mod catalog;
 mod loader;
 mod remote;
+mod selection;
 mod store;
