@@ -16,6 +16,7 @@ pub mod plan;
 pub mod rng;
 pub mod score;
 pub mod select;
+pub mod steer;
 
 use std::fmt;
 

@@ -15,6 +15,10 @@ pub(crate) struct TrainArgs {
     /// biggest-loser, proxy; their options are settings, e.g. --set selection.relax=0.2
     #[arg(long, value_name = "NAME")]
     pub(crate) selection: Option<String>,
+    /// What is done with near-duplicates: off, remove (one of each family per epoch), repeat (one in memory stands in
+    /// for one that would have to be read), auto
+    #[arg(long, value_name = "HOW")]
+    pub(crate) families: Option<String>,
     /// A preset (mnist, cifar-train, …) or a recipe file [default: bare pixels as they are, normalised]
     #[arg(long)]
     pub(crate) recipe: Option<String>,
@@ -108,8 +112,8 @@ pub(crate) struct CompareSelectionArgs {
     /// Data to measure accuracy on [default: what lies beside the training data under a usual name]
     #[arg(long, value_name = "SOURCE")]
     pub(crate) test: Option<String>,
-    /// The methods, with options after colons, e.g. bucket:relax=0.2,weighted:noise=0.2:least=0.1; uniform is always
-    /// one of them
+    /// The methods, with options after colons, e.g. bucket:relax=0.2,weighted:noise=0.2:families=remove; uniform is
+    /// always one of them
     #[arg(long, value_name = "LIST", default_value = METHODS)]
     pub(crate) methods: String,
     /// How often each method is trained, each time from another seed
@@ -139,5 +143,4 @@ pub(crate) struct CompareSelectionArgs {
     pub(crate) common: Common,
 }
 
-const METHODS: &str =
-    "uniform,bucket,bucket-norecall,online,active-bias,biggest-loser,proxy,iis,infobatch,weighted";
+const METHODS: &str = "uniform,bucket,bucket-norecall,bucket-remove,bucket-repeat,online,active-bias,biggest-loser,proxy,iis,infobatch,weighted";

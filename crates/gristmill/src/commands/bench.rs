@@ -1,6 +1,6 @@
 //! `gristmill bench load`: reads a data set as a training would and says what that costs.
 
-use super::source::{self, Asked};
+use super::catalogued;
 use crate::args::LoadArgs;
 use crate::output::{json, line, name, say};
 use crate::progress::{BATCHES, Progress};
@@ -95,8 +95,8 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
 fn open_loader(args: &LoadArgs, config: &Config) -> Result<Loader> {
     let settings = config.settings();
     let recipe = open::recipe(settings.recipe())?;
-    let asked = Asked { kind: args.kind, rebuild: args.rebuild, quiet: args.common.json };
-    let set = source::open(&args.source, asked, settings)?;
+    let opened = catalogued(&args.source, args.kind, config, Some(args.rebuild), args.common.json)?;
+    let set = open::data_set(opened.catalog, settings, &stop::asked)?;
     Ok(Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?)
 }
 

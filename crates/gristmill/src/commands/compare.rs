@@ -7,19 +7,20 @@
 mod method;
 mod table;
 
-use super::source::{self, Asked};
+use super::source::{self, Asked, Source};
 use super::train;
 use crate::args::CompareSelectionArgs;
 use crate::output::{json, line, name, say};
 use crate::progress::{EPOCHS, Progress};
 use crate::stop;
 use anyhow::Result;
+use gristmill_core::family::Families;
 use gristmill_node::Error;
-use gristmill_node::config::Settings;
+use gristmill_node::config::Config;
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
 use gristmill_node::open;
-use gristmill_node::selection::SelectionOptions;
+use gristmill_node::selection::{FamilyUse, SelectionOptions};
 use gristmill_ops::Recipe;
 use gristmill_train::{Ended, Event, Run, TrainOptions, Trainer};
 use method::Method;
@@ -37,6 +38,8 @@ struct Ground {
     test: Loader,
     options: LoaderOptions,
     train: TrainOptions,
+    /// Near-duplicates, if any method looks at them.
+    families: Option<Arc<Families>>,
 }
 
 pub(super) fn selection(args: &CompareSelectionArgs) -> Result<ExitCode> {
@@ -51,7 +54,8 @@ pub(super) fn selection(args: &CompareSelectionArgs) -> Result<ExitCode> {
         return Err(Error::config(format!("--seeds {seeds} is not from 1 to {SEEDS_MAX}")).into());
     }
     let methods = method::parse(&args.methods)?;
-    let ground = open_ground(args, config.settings())?;
+    let related = methods.iter().any(|method| method.families != FamilyUse::Off);
+    let ground = open_ground(args, &config, related)?;
     let mut table = Table::new(&methods);
     let epochs = ground.train.epochs;
     let all = u64::from(args.seeds) * methods.len() as u64 * epochs;
@@ -88,11 +92,15 @@ pub(super) fn selection(args: &CompareSelectionArgs) -> Result<ExitCode> {
 fn one(ground: &Ground, method: &Method, seed: u64, tell: &mut dyn FnMut(u64)) -> Result<Outcome> {
     let selection = SelectionOptions {
         selection: method.selection.clone(),
+        families: method.families,
         epochs: Some(u32::try_from(ground.train.epochs).unwrap_or(u32::MAX)),
         ..ground.options.selection.clone()
     };
     let options = LoaderOptions { seed, selection, ..ground.options.clone() };
-    let loader = Loader::new(ground.set.clone(), Some(&ground.recipe), options)?;
+    let mut loader = Loader::new(ground.set.clone(), Some(&ground.recipe), options)?;
+    if let Some(families) = ground.families.as_ref().filter(|_| method.families != FamilyUse::Off) {
+        loader = loader.with_families(families.clone())?;
+    }
     let mut trainer = Trainer::new(TrainOptions { seed, ..ground.train.clone() }, &loader)?;
     let ended = trainer.run(Run {
         train: &loader,
@@ -112,7 +120,8 @@ fn one(ground: &Ground, method: &Method, seed: u64, tell: &mut dyn FnMut(u64)) -
     Ok(Outcome::of(trainer.history(), ground.set.catalog().total_bytes()?))
 }
 
-fn open_ground(args: &CompareSelectionArgs, settings: &Settings) -> Result<Ground> {
+fn open_ground(args: &CompareSelectionArgs, config: &Config, related: bool) -> Result<Ground> {
+    let settings = config.settings();
     let (source, beside) = if let Some(source) = &args.source {
         (source.clone(), source::test_beside(source))
     } else {
@@ -133,10 +142,11 @@ fn open_ground(args: &CompareSelectionArgs, settings: &Settings) -> Result<Groun
         say(format_args!("training data: {}\ntest data: {}", name(&source), name(&test)));
     }
     let asked = Asked { quiet: args.common.json, ..Asked::default() };
-    let set = Arc::new(source::open(&source, asked, settings)?);
-    let recipe = train::recipe(settings.recipe(), &set)?;
+    let source = Source::open(&source, asked, config)?;
+    let recipe = train::recipe(settings.recipe(), &source.set)?;
     let own = args.test_recipe.as_deref().map(open::recipe).transpose()?.flatten();
-    let test_set = Arc::new(source::open(&test, asked, settings)?);
+    let test_set = Source::open(&test, asked, config)?.set;
     let test = train::test_loader(test_set, own.as_ref().unwrap_or(&recipe), settings)?;
-    Ok(Ground { set, recipe, test, options, train })
+    let families = if related { Some(source.families(config, args.common.json)?) } else { None };
+    Ok(Ground { set: source.set, recipe, test, options, train, families })
 }

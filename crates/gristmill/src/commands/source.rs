@@ -1,15 +1,18 @@
-//! From what was typed to a data set, with a bar while its catalog is built.
+//! From what was typed to data that can be trained on: a data set, its near-duplicates, the test data beside it.
 
-use super::with_bar;
+use super::catalogued;
 use crate::args::Kind;
-use crate::output::{name, say};
+use crate::output::{counted, say};
+use crate::progress::{Progress, Unit};
 use crate::stop;
 use anyhow::Result;
-use gristmill_node::catalog::{self, BuildOptions};
-use gristmill_node::config::Settings;
+use gristmill_core::family::Families;
+use gristmill_node::config::Config;
 use gristmill_node::dataset::DataSet;
-use gristmill_node::open::{self, Looked, Provenance};
+use gristmill_node::families::{self, FamilyOptions};
+use gristmill_node::open::{self, Provenance};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How a source is to be opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,33 +25,45 @@ pub(super) struct Asked {
     pub(super) quiet: bool,
 }
 
-/// The data set of a source; its catalog is built if there is none.
-pub(super) fn open(source: &str, asked: Asked, settings: &Settings) -> Result<DataSet> {
-    let kind = asked.kind.map(Kind::source_kind);
-    let opened = match open::look(source, kind, settings, asked.rebuild)? {
-        Looked::There(opened) => opened,
-        Looked::Missing { source, path } => {
-            let options = BuildOptions { built_unix_s: open::now_unix_s(), ..BuildOptions::default() };
-            let build =
-                move |progress: &mut catalog::OnProgress<'_>| catalog::build(&source, &options, progress);
-            open::keep(&with_bar("catalog", asked.quiet, build)?, path)?
-        }
-    };
-    let catalog = opened.catalog;
-    if !asked.quiet {
-        match &opened.provenance {
-            Provenance::Given => {}
-            Provenance::Built(path) => say(format_args!("catalog written to {}", name(path.display()))),
-            Provenance::Kept(path) => {
-                say(format_args!(
-                    "catalog from before: {} (--rebuild makes a new one)",
-                    name(path.display())
-                ));
-            }
-        }
-        catalog.notes().iter().for_each(|note| say(format_args!("note: {}", name(note))));
+/// An open data set, and where its catalog lies.
+pub(super) struct Source {
+    pub(super) set: Arc<DataSet>,
+    catalog: PathBuf,
+}
+
+impl Source {
+    /// The data set of what was typed; its catalog is built if there is none.
+    pub(super) fn open(typed: &str, asked: Asked, config: &Config) -> Result<Source> {
+        let opened = catalogued(typed, asked.kind, config, Some(asked.rebuild), asked.quiet)?;
+        let catalog = match &opened.provenance {
+            Provenance::Given => PathBuf::from(typed),
+            Provenance::Kept(path) | Provenance::Built(path) => path.clone(),
+        };
+        let set = Arc::new(open::data_set(opened.catalog, config.settings(), &stop::asked)?);
+        Ok(Source { set, catalog })
     }
-    Ok(open::data_set(catalog, settings, &stop::asked)?)
+
+    /// Its near-duplicates; every sample is hashed if that was not done before.
+    pub(super) fn families(&self, config: &Config, quiet: bool) -> Result<Arc<Families>> {
+        let (path, loader) = (families::kept_path(&self.catalog), config.settings().loader());
+        let mut bar = Progress::new("families", quiet);
+        let unit = Unit::Things("sample", "samples", "hashed");
+        let found = families::open_or_build(&path, &self.set, FamilyOptions::default(), &loader, &mut |at| {
+            bar.at(at.done, Some(at.total), unit, String::new);
+            !stop::asked()
+        });
+        bar.done();
+        stop::check()?;
+        let families = found?.families;
+        if !quiet {
+            let groups = counted(families.len() as u64, "family", "families");
+            say(format_args!(
+                "{groups} of near-duplicates, {} in all",
+                counted(families.grouped() as u64, "sample", "samples")
+            ));
+        }
+        Ok(Arc::new(families))
+    }
 }
 
 /// Test data that lies beside local training data under a usual name: the same name with `t10k`, `test` or `val` for

@@ -3,7 +3,7 @@
 mod display;
 mod outcome;
 
-use super::source::{self, Asked};
+use super::source::{self, Asked, Source};
 use crate::args::{Falls, ModelArgs, TrainArgs};
 use crate::output::{name, say};
 use crate::stop;
@@ -13,7 +13,7 @@ use gristmill_core::plan::Shape;
 use gristmill_node::config::{Config, Settings};
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
-use gristmill_node::selection::SelectionOptions;
+use gristmill_node::selection::{FamilyUse, SelectionOptions};
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::{Encoding, Recipe};
 use gristmill_train::{Checkpoint, Ended, Run, Schedule, Sgd, TrainOptions, Trainer};
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Settings that change what is trained, so that a checkpoint belongs to them.
-const IDENTITY_SECTIONS: [&str; 2] = ["selection.", "families."];
+const IDENTITY_SECTION: &str = "selection.";
 const IDENTITY_KEYS: [&str; 8] = [
     "loader.batch",
     "loader.seed",
@@ -45,6 +45,7 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
     let config = args.common.config(&[
         ("selection.kind", args.selection.as_ref()),
         ("selection.epochs", Some(&epochs)),
+        ("selection.families", args.families.as_ref()),
         ("recipe.name", args.recipe.as_ref()),
         ("loader.batch", args.batch.as_ref()),
         ("loader.threads", args.threads.as_ref()),
@@ -56,14 +57,14 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
     let settings = config.settings();
     let options = options(&args.model, settings.loader().seed)?;
     args.report.iter().try_for_each(|path| outcome::check(path))?;
-    let data = open_data(args, settings)?;
+    let data = open_data(args, &config)?;
     let checkpoint = args.checkpoint.as_ref().map(|path| Checkpoint {
         path: path.clone(),
         every_batches: args.checkpoint_batches,
         identity: identity(&config, &options, &data.train),
     });
     let mut trainer = begin(args, options, &data.train, checkpoint.as_ref())?;
-    let mut display = Display::new(args.common.json, data.test.is_some());
+    let mut display = Display::new(args.common.json);
     display.begin(trainer.history())?;
     let ended = trainer.run(Run {
         train: &data.train,
@@ -71,8 +72,9 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         checkpoint: checkpoint.as_ref(),
         stop: &stop::asked,
         watch: &mut |event| display.show(&event),
-    })?;
+    });
     display.end();
+    let ended = ended?;
     if ended == Ended::Stopped {
         return Err(stopped(&trainer, checkpoint.as_ref()).into());
     }
@@ -104,10 +106,11 @@ pub(super) fn options(model: &ModelArgs, seed: u64) -> Result<TrainOptions> {
     Ok(TrainOptions { hidden, epochs: model.epochs, rate: model.lr, schedule, sgd, seed })
 }
 
-fn open_data(args: &TrainArgs, settings: &Settings) -> Result<Data> {
+fn open_data(args: &TrainArgs, config: &Config) -> Result<Data> {
+    let settings = config.settings();
     let asked = Asked { kind: args.kind, rebuild: args.rebuild, quiet: args.common.json };
-    let set = Arc::new(source::open(&args.source, asked, settings)?);
-    let recipe = recipe(settings.recipe(), &set)?;
+    let source = Source::open(&args.source, asked, config)?;
+    let recipe = recipe(settings.recipe(), &source.set)?;
     let beside = || source::test_beside(&args.source).map(|path| path.display().to_string());
     let test = match args.test.clone().or_else(beside) {
         None => {
@@ -120,12 +123,18 @@ fn open_data(args: &TrainArgs, settings: &Settings) -> Result<Data> {
             if !args.common.json {
                 say(format_args!("test data: {}", name(&test)));
             }
-            let set = Arc::new(source::open(&test, Asked { kind: None, ..asked }, settings)?);
+            let set = Source::open(&test, Asked { kind: None, ..asked }, config)?.set;
             let own = args.test_recipe.as_deref().map(open::recipe).transpose()?.flatten();
             Some(test_loader(set, own.as_ref().unwrap_or(&recipe), settings)?)
         }
     };
-    Ok(Data { train: Loader::new(set, Some(&recipe), settings.loader())?, test })
+    let options = settings.loader();
+    let related = options.selection.families != FamilyUse::Off;
+    let mut train = Loader::new(source.set.clone(), Some(&recipe), options)?;
+    if related {
+        train = train.with_families(source.families(config, args.common.json)?)?;
+    }
+    Ok(Data { train, test })
 }
 
 /// Reads test data in order, all of it, on this rank.
@@ -195,9 +204,7 @@ fn begin(
 
 /// What must be the same when a training is resumed.
 fn identity(config: &Config, options: &TrainOptions, train: &Loader) -> Vec<(String, String)> {
-    let counts = |name: &str| {
-        IDENTITY_KEYS.contains(&name) || IDENTITY_SECTIONS.iter().any(|section| name.starts_with(section))
-    };
+    let counts = |name: &str| IDENTITY_KEYS.contains(&name) || name.starts_with(IDENTITY_SECTION);
     let settings = config.rows().filter(|(key, ..)| counts(key.name));
     let mut identity: Vec<_> = settings.map(|(key, value, _)| (key.name.to_string(), value)).collect();
     let TrainOptions { hidden, epochs, rate, schedule, sgd, seed: _ } = options;

@@ -1,6 +1,7 @@
 //! The table of a comparison: means, spreads, ratios; as text, as JSON and as a picture.
 
 use super::method::Method;
+use crate::output::counted;
 use crate::plot::{Named, Words, scatter};
 use gristmill_train::EpochRow;
 use serde::Serialize;
@@ -137,8 +138,10 @@ pub(super) fn text(rows: &[Row], epochs: u64, seeds: u32) -> Vec<String> {
     }
     let most = rows.iter().map(|row| row.begin_share).fold(0.0, f64::max);
     lines.push(format!(
-        "{epochs} epochs, {seeds} seeds; speed-up is of CPU time; selecting and starting epochs took at most {:.2} % \
+        "{}, {}; speed-up is of CPU time; selecting and starting epochs took at most {:.2} % \
          of the time",
+        counted(epochs, "epoch", "epochs"),
+        counted(seeds.into(), "seed", "seeds"),
         most * 100.0
     ));
     lines
@@ -155,7 +158,10 @@ pub(super) fn picture(rows: &[Row], seeds: u32) -> String {
             y_error: row.accuracy_sd.unwrap_or(0.0) * 100.0,
         })
         .collect();
-    let title = format!("Accuracy against speed-up ({seeds} seeds, bars: one standard deviation)");
+    let title = format!(
+        "Accuracy against speed-up ({}, bars: one standard deviation)",
+        counted(seeds.into(), "seed", "seeds")
+    );
     scatter(
         Words { title: &title, x: "speed-up (CPU time of training)", y: "right on test data, %" },
         &points,

@@ -13,7 +13,6 @@ use std::time::Instant;
 pub(super) struct Display {
     bar: Option<ProgressBar>,
     json: bool,
-    tests: bool,
     started: Instant,
     /// How much of the training was done when this run began.
     began_at: Option<f64>,
@@ -42,13 +41,13 @@ impl<'a> Shown<'a> {
 
 impl Display {
     /// `json` prints objects and no words.
-    pub(super) fn new(json: bool, tests: bool) -> Display {
+    pub(super) fn new(json: bool) -> Display {
         let bar = (!json && std::io::stderr().is_terminal()).then(|| {
-            let style = ProgressStyle::with_template("{prefix} [{bar:16}] {wide_msg}");
+            let style = ProgressStyle::with_template("{prefix} [{bar:12}] {wide_msg}");
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
                 .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
         });
-        Display { bar, json, tests, started: Instant::now(), began_at: None }
+        Display { bar, json, started: Instant::now(), began_at: None }
     }
 
     /// Prints the head of the table, and the epochs that a resumed training has behind it.
@@ -109,9 +108,8 @@ impl Display {
         } else {
             String::new()
         };
-        let right = if self.tests { "train right" } else { "right" };
         format!(
-            "loss {:.3}  {right} {:.1} %  kept {:.0} %  waiting {:.0} %  {:.0} samples/s  {left}",
+            "{left}  loss {:.3}  right {:.1} %  kept {:.0} %  waiting {:.0} %  {:.0} samples/s",
             live.loss,
             live.accuracy * 100.0,
             live.kept_share * 100.0,
