@@ -5,6 +5,10 @@
     reason = "these comments are the help text, where backticks would be printed"
 )]
 
+mod train;
+
+pub(crate) use train::{CompareSelectionArgs, Falls, ModelArgs, TrainArgs};
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -22,6 +26,8 @@ Examples:
   gristmill bench load /data/train --recipe imagenet-train
                                                        how fast can it be read, and what does it wait for
   gristmill bench load s3://bucket/train-{0000..0099}.tar --recipe imagenet-train --json
+  gristmill train mnist/train-images-idx3-ubyte.gz     train a small model on it
+  gristmill compare selection                          ways to select samples, side by side
   gristmill config show                                every setting, its value and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -31,6 +37,23 @@ pub(crate) enum Command {
     /// List a data set once, look at the list, check it against the data
     #[command(subcommand)]
     Catalog(Catalog),
+    /// Train a small model on a data set: the whole loop, without Python
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Examples:
+  gristmill train mnist/train-images-idx3-ubyte.gz
+  gristmill train mnist --epochs 20 --checkpoint mnist.ckpt --resume --report mnist.svg
+  gristmill train mnist --selection weighted --report mnist.svg
+  gristmill train photos --recipe small.toml --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote
+
+The model is a multi-layer perceptron with batch norm, trained by SGD with momentum. JSON: one object per epoch
+(epoch from 0, loss, accuracy, test_accuracy, kept_share, wait_share, bytes, wall_ms, …), then one with \"total\": true."
+    )]
+    Train(Box<TrainArgs>),
+    /// Compare techniques with each other and with doing without, on a small model
+    #[command(subcommand)]
+    Compare(Compare),
     /// Find near-duplicates, and show them as pictures
     #[command(after_help = "\
 Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads every sample once; the
@@ -158,6 +181,23 @@ pub(crate) enum Kind {
     Tar,
     Idx,
     Cifar,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Compare {
+    /// Every way to select samples: accuracy, speed-up, share trained, share of reading saved
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Examples:
+  gristmill compare selection --svg selection.svg
+  gristmill compare selection mnist/train-images-idx3-ubyte.gz --methods bucket,weighted --seeds 5 --json
+
+JSON fields: method, accuracy and accuracy_sd (shares), delta_points (against uniform), delta_points_sd (of the
+differences seed by seed), speedup (CPU time), wall_speedup, trained_share, io_saved_share, begin_share (of the time
+that went to selecting), seeds, epochs."
+    )]
+    Selection(Box<CompareSelectionArgs>),
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,6 +8,7 @@ mod interrupt;
 mod memory;
 mod options;
 mod resume;
+mod train;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
