@@ -5,6 +5,7 @@ mod catalog;
 mod check;
 mod config;
 mod families;
+mod profile;
 mod scale;
 
 use crate::args::{Args, Bench, Catalog, Command, Common, Kind};
@@ -29,6 +30,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Catalog(Catalog::Check { source, content, decode, common }) => {
             check::check(&source, content, decode, &common)
         }
+        Command::Profile(args) => profile::profile(&args),
         Command::Families(args) => families::families(&args),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
