@@ -100,7 +100,8 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<ExitCode> {
     let profile = Profile {
         compute_per_s,
         prep_per_s: prep.as_ref().map(|prep| prep.samples_per_s),
-        io_per_s: fetch.samples_per_s,
+        // What is held in memory is fetched no more.
+        io_per_s: fetch.samples_per_s.filter(|_| !fetch.from_memory),
         stall: None,
     };
     let Verdict { bound, reason, .. } = Steer::new().observe(&profile);
@@ -236,13 +237,10 @@ fn show(measured: &Measured, profile: &Profile, bound: Bound) -> Result<()> {
         Some(rate) => format!("{:.1} ms per batch", f64::from(measured.batch) * 1e3 / rate),
         None => "not told (--step-ms or --compute)".to_string(),
     };
-    let widest = Bound::ALL.iter().filter_map(|bound| profile.rate(*bound)).fold(0.0, f64::max);
-    for (resource, label, detail) in [
-        (Bound::Io, "fetching", fetching),
-        (Bound::Prep, "preprocessing", preparing),
-        (Bound::Compute, "the model", modelling),
-    ] {
-        let rate = profile.rate(resource);
+    let rates = [fetch.samples_per_s, profile.prep_per_s, profile.compute_per_s];
+    let widest = rates.iter().flatten().copied().fold(0.0, f64::max);
+    let rows = [("fetching", fetching), ("preprocessing", preparing), ("the model", modelling)];
+    for ((label, detail), rate) in rows.into_iter().zip(rates) {
         let shown = rate.map_or("?".to_string(), |rate| grouped(rate.round() as u64));
         let bar = rate.map_or(0.0, |rate| (rate / widest * BAR).ceil().max(1.0)) as usize;
         line(format_args!("  {label:<14} {shown:>10} samples/s  {:<30}  {detail}", "#".repeat(bar)))?;
