@@ -126,9 +126,9 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<ExitCode> {
         std::fs::write(path, text).map_err(|e| Error::io("write the profile", path.display(), e))?;
     }
     if args.common.json {
-        json(&measured)?
+        json(&measured)?;
     } else {
-        show(&measured, &profile, bound)?
+        show(&measured, &profile, bound)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -78,10 +78,10 @@ fn head(found: &FamilySet, catalog: &Catalog, shown: usize) -> String {
         "of one label"
     };
     // Writing to a string cannot fail.
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<p>{} of {} samples are in {} families of near-duplicates {label}, at most {} of 64 bits away from the \
-         first one.{} Under each picture: its number, its class, and its distance in bits from the first.</p>\n",
+         first one.{} Under each picture: its number, its class, and its distance in bits from the first.</p>",
         grouped(families.grouped() as u64),
         grouped(families.samples().into()),
         grouped(families.len() as u64),
@@ -117,7 +117,7 @@ impl Pictures {
         let Data::Raw(samples) = self.reader.read(0, shown)?.data else {
             return Err(Error::corrupt("raw samples came as a tensor").into());
         };
-        let _ = write!(out, "<section><h2>{} samples</h2><div class=row>\n", grouped(members.len() as u64));
+        let _ = writeln!(out, "<section><h2>{} samples</h2><div class=row>", grouped(members.len() as u64));
         for (&id, bytes) in shown.iter().zip(&samples) {
             let catalog = self.reader.catalog();
             let at = catalog.locate(SampleId(id))?;
