@@ -218,6 +218,7 @@ impl Choice {
     }
 
     /// The same with near-duplicates in mind.
+    #[must_use]
     pub fn with_relatives(mut self, relatives: Relatives, sizes: &[u32]) -> Choice {
         self.relatives = Some(relatives).filter(|relatives| relatives.families_use != FamilyUse::Off);
         self.sizes = sizes.to_vec();
