@@ -7,6 +7,8 @@
 //!
 //! Deliberately not here: how samples are chosen (`gristmill_core::select`).
 
+mod heard;
+
 use crate::report::EpochReport;
 use crate::{Error, Result};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
@@ -14,6 +16,7 @@ use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
 use gristmill_core::steer::{Bound, Profile, Steer};
+use heard::{Heard, Spent, take};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -120,47 +123,6 @@ impl SelectionReport {
     /// The share of the data set that the epoch trains on.
     pub fn kept_share(&self) -> f64 {
         f64::from(self.kept) / f64::from(self.samples.max(1))
-    }
-}
-
-/// What one rank has to tell the others, as columns.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Heard {
-    ids: Vec<u32>,
-    /// Probability of the label, of the rival, loss, entropy (which may be missing).
-    columns: [Vec<f32>; 4],
-    times: ReadTimes,
-    spent: Spent,
-}
-
-/// Where the time of epochs went, added up: what says which resource is the bottleneck.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Spent {
-    /// Samples, milliseconds in all, of waiting, of preprocessing per thread, of reading per read at once.
-    sums: [f64; 5],
-}
-
-impl Spent {
-    fn note(&mut self, report: &EpochReport, reads_at_once: usize) {
-        let prep = (report.decode_ms + report.ops_ms) / report.threads.max(1) as f64;
-        let reading = if report.from_memory { 0.0 } else { report.fetch_ms / reads_at_once.max(1) as f64 };
-        let terms = [report.processed as f64, report.wall_ms, report.wait.total_ms, prep, reading];
-        self.sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
-    }
-
-    fn merge(&mut self, other: &Spent) {
-        self.sums.iter_mut().zip(other.sums).for_each(|(sum, term)| *sum += term);
-    }
-
-    fn profile(&self) -> Profile {
-        let [samples, wall_ms, wait_ms, prep_ms, reading_ms] = self.sums;
-        let rate = |ms: f64| (ms > 0.0 && samples > 0.0).then(|| samples * 1e3 / ms);
-        Profile {
-            compute_per_s: rate(wall_ms - wait_ms),
-            prep_per_s: rate(prep_ms),
-            io_per_s: rate(reading_ms),
-            stall: (wall_ms > 0.0).then(|| wait_ms / wall_ms),
-        }
     }
 }
 
@@ -431,55 +393,6 @@ impl State {
             self.bottleneck = verdict.reason;
         }
     }
-}
-
-impl Heard {
-    fn said(&self) -> Feedback<'_> {
-        let [p_true, p_rival, loss, entropy] = &self.columns;
-        let entropy = (!entropy.is_empty()).then_some(entropy.as_slice());
-        Feedback { ids: &self.ids, p_true, p_rival, loss, entropy }
-    }
-
-    fn pack(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(72 + self.ids.len() * 20);
-        for number in self.times.sums.iter().chain(&self.spent.sums) {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.extend_from_slice(&(self.ids.len() as u64).to_le_bytes());
-        out.extend_from_slice(&(self.columns[3].len() as u64).to_le_bytes());
-        self.ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
-        self.columns.iter().flatten().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
-        out
-    }
-
-    fn unpack(mut pack: &[u8]) -> Option<Heard> {
-        let mut heard = Heard::default();
-        for number in heard.times.sums.iter_mut().chain(&mut heard.spent.sums) {
-            *number = f64::from_le_bytes(*take(&mut pack)?);
-        }
-        let count = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
-        let entropies = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
-        // Lengths are told before what they count: believe them only when the bytes are there.
-        if (entropies != 0 && entropies != count)
-            || count.checked_mul(16)?.checked_add(entropies.checked_mul(4)?)? != pack.len()
-        {
-            return None;
-        }
-        let (words, _) = pack.as_chunks::<4>();
-        let mut words = words.iter();
-        heard.ids = words.by_ref().take(count).map(|word| u32::from_le_bytes(*word)).collect();
-        for column in &mut heard.columns[..3] {
-            *column = words.by_ref().take(count).map(|word| f32::from_le_bytes(*word)).collect();
-        }
-        heard.columns[3] = words.map(|word| f32::from_le_bytes(*word)).collect();
-        Some(heard)
-    }
-}
-
-fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
-    let (taken, rest) = bytes.split_first_chunk::<N>()?;
-    *bytes = rest;
-    Some(taken)
 }
 
 fn described(kind: &'static str, io_bound: bool, bottleneck: &str, summary: &Summary) -> SelectionReport {
