@@ -310,6 +310,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         world_size: int | None = None,
         uneven: str = "pad",
         selection: str | Mapping[str, Any] | None = None,
+        families: str = "off",
         epochs: int | None = None,
     ) -> None:
         if (rank is None) != (world_size is None):
@@ -326,7 +327,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         )
         self._seed = whole("seed", seed, 0) if shuffle else None
         self._rank_world = (self._shape[1], self._shape[2])
-        self._choice = self._new_choice(seed, shuffle, selection_settings(selection, epochs))
+        self._choice = self._new_choice(seed, shuffle, selection_settings(selection, families, epochs))
         self._entropy = _wants_entropy(selection)
         if self._dataset is not None:
             self._num_classes = len(self._dataset.classes) or None
@@ -338,7 +339,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         self._length = len(_gristmill.order(self._samples, self._seed, 0, *self._shape))
 
     def _new_choice(self, seed: int, shuffle: bool, settings: dict[str, Any]) -> _gristmill.Choice | None:
-        if settings.get("selection.kind", "uniform") == "uniform":
+        if settings.get("selection.kind", "uniform") == "uniform" and "selection.families" not in settings:
             return None
         batch, rank, world, uneven, drop_last = self._shape
         pairs = {
@@ -354,6 +355,8 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         text = [(key, str(value)) for key, value in pairs.items()]
         if self._dataset is not None:
             return self._dataset._own_reader().choice(text)
+        if "selection.families" in settings:
+            raise ConfigError("families need the pictures: give the sampler a Dataset, not a number of samples")
         return _gristmill.Choice(self._samples, text)
 
     def _order(self, epoch: int) -> tuple[list[list[int]], list[list[float]]]:

@@ -234,6 +234,9 @@ impl fmt::Display for EpochReport {
                 selection.kept_share() * 100.0,
                 selection.reason
             )?;
+            if !selection.bottleneck.is_empty() {
+                write!(f, "\n  before it: {}", selection.bottleneck)?;
+            }
             if selection.removed > 0 {
                 write!(f, "\n  {} near-duplicates of others were left out", selection.removed)?;
             }

@@ -10,9 +10,10 @@
 use crate::report::EpochReport;
 use crate::{Error, Result};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
-use gristmill_core::plan::{Plan, Shape};
+use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
+use gristmill_core::steer::{Bound, Profile, Steer};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -111,6 +112,8 @@ pub struct SelectionReport {
     pub proxy: bool,
     /// Why, in one line.
     pub reason: String,
+    /// What training waited for before this epoch, in one line; empty before anything was measured.
+    pub bottleneck: String,
 }
 
 impl SelectionReport {
@@ -120,10 +123,6 @@ impl SelectionReport {
     }
 }
 
-/// Training waits for the store when this share of its time went by waiting for bytes; and does so until the share
-/// is below the second.
-const IO_BOUND: (f64, f64) = (0.15, 0.1);
-
 /// What one rank has to tell the others, as columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Heard {
@@ -131,8 +130,38 @@ struct Heard {
     /// Probability of the label, of the rival, loss, entropy (which may be missing).
     columns: [Vec<f32>; 4],
     times: ReadTimes,
-    /// Milliseconds waited for bytes, and in all.
-    waited: [f64; 2],
+    spent: Spent,
+}
+
+/// Where the time of epochs went, added up: what says which resource is the bottleneck.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Spent {
+    /// Samples, milliseconds in all, of waiting, of preprocessing per thread, of reading per read at once.
+    sums: [f64; 5],
+}
+
+impl Spent {
+    fn note(&mut self, report: &EpochReport, reads_at_once: usize) {
+        let prep = (report.decode_ms + report.ops_ms) / report.threads.max(1) as f64;
+        let reading = if report.from_memory { 0.0 } else { report.fetch_ms / reads_at_once.max(1) as f64 };
+        let terms = [report.processed as f64, report.wall_ms, report.wait.total_ms, prep, reading];
+        self.sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+    }
+
+    fn merge(&mut self, other: &Spent) {
+        self.sums.iter_mut().zip(other.sums).for_each(|(sum, term)| *sum += term);
+    }
+
+    fn profile(&self) -> Profile {
+        let [samples, wall_ms, wait_ms, prep_ms, reading_ms] = self.sums;
+        let rate = |ms: f64| (ms > 0.0 && samples > 0.0).then(|| samples * 1e3 / ms);
+        Profile {
+            compute_per_s: rate(wall_ms - wait_ms),
+            prep_per_s: rate(prep_ms),
+            io_per_s: rate(reading_ms),
+            stall: (wall_ms > 0.0).then(|| wait_ms / wall_ms),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -142,6 +171,11 @@ struct State {
     /// Whether the ranks have shared what they heard since the last epoch began.
     merged: bool,
     readings: Readings,
+    steer: Steer,
+    /// Samples of the epoch that was laid out last, repeats counted.
+    planned: Option<u32>,
+    /// Why the bottleneck is what it is.
+    bottleneck: String,
 }
 
 /// A selector that several threads may tell and ask.
@@ -171,11 +205,20 @@ impl Choice {
             class_floor: options.class_floor,
         };
         let selector = Selector::new(options.selection.clone(), facts)?;
-        let state = State { selector, heard: Heard::default(), merged: false, readings: Readings::default() };
+        let state = State {
+            selector,
+            heard: Heard::default(),
+            merged: false,
+            readings: Readings::default(),
+            steer: Steer::new(),
+            planned: None,
+            bottleneck: String::new(),
+        };
         Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world })
     }
 
     /// The same with near-duplicates in mind.
+    #[must_use]
     pub fn with_relatives(mut self, relatives: Relatives, sizes: &[u32]) -> Choice {
         self.relatives = Some(relatives).filter(|relatives| relatives.families_use != FamilyUse::Off);
         self.sizes = sizes.to_vec();
@@ -190,7 +233,7 @@ impl Choice {
     /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
     pub fn decide(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<Decided> {
         let mut state = self.lock();
-        let State { selector, merged, readings, .. } = &mut *state;
+        let State { selector, merged, readings, bottleneck, planned, .. } = &mut *state;
         let begun = selector.chosen().map(|chosen| chosen.epoch);
         let needs = selector.selection().needs_feedback();
         if self.world > 1 && needs && begun.is_some_and(|begun| begun < epoch) && !*merged {
@@ -203,7 +246,8 @@ impl Choice {
         let kind = selector.selection().name();
         let io_bound = readings.io_bound;
         let chosen = selector.begin(epoch, readings)?;
-        let mut report = described(kind, io_bound, &chosen.summary);
+        let shape = chosen.shape(shape);
+        let mut report = described(kind, io_bound, bottleneck, &chosen.summary);
         let how = self.relatives.as_ref().map(|relatives| match relatives.families_use {
             FamilyUse::Auto if io_bound => (relatives, FamilyUse::Repeat),
             FamilyUse::Auto => (relatives, FamilyUse::Remove),
@@ -230,6 +274,7 @@ impl Choice {
         if begun != Some(epoch) {
             *merged = false;
         }
+        *planned = Some(order.len() as u32);
         Ok(Decided { plan: Plan::weighted(order, weights, shape)?, holds, report })
     }
 
@@ -243,14 +288,17 @@ impl Choice {
         let state = self.lock();
         let kind = state.selector.selection().name();
         let io_bound = state.readings.io_bound;
-        state.selector.chosen().map(|chosen| described(kind, io_bound, &chosen.summary))
+        let chosen = state.selector.chosen();
+        chosen.map(|chosen| described(kind, io_bound, &state.bottleneck, &chosen.summary))
     }
 
-    /// Samples of the epoch that began last, repeats counted; all of them before the first.
-    pub fn samples(&self) -> u32 {
+    /// Batches of the epoch that began last, on every rank; those of a full one before the first.
+    pub fn batches(&self, shape: Shape) -> u32 {
         let state = self.lock();
-        let all = state.selector.scores().len();
-        state.selector.chosen().map_or(all, |chosen| chosen.ids.len()) as u32
+        match (state.selector.chosen(), state.planned) {
+            (Some(chosen), Some(samples)) => plan::batches(samples, chosen.shape(shape)),
+            _ => plan::batches(state.selector.scores().len() as u32, shape),
+        }
     }
 
     /// Takes what the trainer says about a batch.
@@ -273,12 +321,11 @@ impl Choice {
     }
 
     /// Notes what an epoch that ended (or was left) cost.
-    pub(crate) fn observe(&self, report: &EpochReport, times: &ReadTimes) {
+    pub(crate) fn observe(&self, report: &EpochReport, reads_at_once: usize, times: &ReadTimes) {
         let mut state = self.lock();
         let heard = &mut state.heard;
         heard.times.merge(times);
-        heard.waited[0] += report.wait.fetch_ms;
-        heard.waited[1] += report.wall_ms;
+        heard.spent.note(report, reads_at_once);
         if self.world == 1 {
             let heard = std::mem::take(&mut state.heard);
             state.read([&heard].into_iter());
@@ -323,7 +370,7 @@ impl Choice {
         let state = self.lock();
         let (heard, selector) = (state.heard.pack(), state.selector.state());
         let mut out = Vec::with_capacity(heard.len() + selector.len() + 64);
-        out.push(u8::from(state.readings.io_bound));
+        out.push(state.steer.bound().map_or(0, |bound| bound as u8 + 1));
         state.readings.times.sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
         out.push(u8::from(state.merged));
         out.extend_from_slice(&(heard.len() as u64).to_le_bytes());
@@ -336,7 +383,12 @@ impl Choice {
     pub fn restore(&self, saved: &[u8]) -> Result<()> {
         let damaged = || Error::corrupt("the saved selection state is damaged or incomplete");
         let mut rest = saved;
-        let io_bound = take::<1>(&mut rest).ok_or_else(damaged)?[0] != 0;
+        let bound = match take::<1>(&mut rest).ok_or_else(damaged)?[0] {
+            0 => None,
+            code => {
+                Some(*[Bound::Compute, Bound::Prep, Bound::Io].get(code as usize - 1).ok_or_else(damaged)?)
+            }
+        };
         let mut times = ReadTimes::default();
         for sum in &mut times.sums {
             *sum = f64::from_le_bytes(*take(&mut rest).ok_or_else(damaged)?);
@@ -350,7 +402,16 @@ impl Choice {
         state.selector.restore(selector)?;
         state.heard = heard;
         state.merged = merged;
-        state.readings = Readings { io_bound, times };
+        state.readings = Readings { io_bound: bound.is_some_and(Bound::cost_votes), times };
+        state.steer = Steer::at(bound);
+        let removing = self.relatives.as_ref().filter(|r| match r.families_use {
+            FamilyUse::Auto => !state.readings.io_bound,
+            fixed => fixed == FamilyUse::Remove,
+        });
+        state.planned = state.selector.chosen().map(|chosen| match removing {
+            Some(relatives) => chosen.without_relatives(&relatives.families, self.seed).ids.len() as u32,
+            None => chosen.ids.len() as u32,
+        });
         Ok(())
     }
 }
@@ -358,16 +419,16 @@ impl Choice {
 impl State {
     /// Takes the measurements of all ranks.
     fn read<'a>(&mut self, heard: impl Iterator<Item = &'a Heard>) {
-        let mut waited = [0.0; 2];
+        let mut spent = Spent::default();
         for one in heard {
             self.readings.times.merge(&one.times);
-            waited[0] += one.waited[0];
-            waited[1] += one.waited[1];
+            spent.merge(&one.spent);
         }
-        if waited[1] > 0.0 {
-            let share = waited[0] / waited[1];
-            let least = if self.readings.io_bound { IO_BOUND.1 } else { IO_BOUND.0 };
-            self.readings.io_bound = share >= least;
+        let profile = spent.profile();
+        if profile != Profile::default() {
+            let verdict = self.steer.observe(&profile);
+            self.readings.io_bound = verdict.bound.cost_votes();
+            self.bottleneck = verdict.reason;
         }
     }
 }
@@ -381,7 +442,7 @@ impl Heard {
 
     fn pack(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(72 + self.ids.len() * 20);
-        for number in self.times.sums.iter().chain(&self.waited) {
+        for number in self.times.sums.iter().chain(&self.spent.sums) {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&(self.ids.len() as u64).to_le_bytes());
@@ -393,7 +454,7 @@ impl Heard {
 
     fn unpack(mut pack: &[u8]) -> Option<Heard> {
         let mut heard = Heard::default();
-        for number in heard.times.sums.iter_mut().chain(&mut heard.waited) {
+        for number in heard.times.sums.iter_mut().chain(&mut heard.spent.sums) {
             *number = f64::from_le_bytes(*take(&mut pack)?);
         }
         let count = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
@@ -421,7 +482,7 @@ fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     Some(taken)
 }
 
-fn described(kind: &'static str, io_bound: bool, summary: &Summary) -> SelectionReport {
+fn described(kind: &'static str, io_bound: bool, bottleneck: &str, summary: &Summary) -> SelectionReport {
     SelectionReport {
         kind,
         samples: summary.samples,
@@ -435,5 +496,6 @@ fn described(kind: &'static str, io_bound: bool, summary: &Summary) -> Selection
         io_bound,
         proxy: summary.proxy,
         reason: summary.reason.clone(),
+        bottleneck: bottleneck.to_string(),
     }
 }

@@ -54,13 +54,24 @@ The model is a multi-layer perceptron with batch norm, trained by SGD with momen
     /// Compare techniques with each other and with doing without, on a small model
     #[command(subcommand)]
     Compare(Compare),
+    /// Say whether fetching, preprocessing or the model limits training, and why
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Fetching is measured with raw reads, preprocessing by the CPU time of the recipe. The model's rate is yours to give:
+without it the answer is the rate that a model must exceed to wait for data.
+Examples:
+  gristmill profile /data/train --recipe imagenet-train --step-ms 180      a step of 180 ms per batch
+  gristmill profile s3://bucket/train --compute 2500 --save profile.json   2,500 samples per second"
+    )]
+    Profile(Box<ProfileArgs>),
     /// Find near-duplicates, and show them as pictures
     #[command(after_help = "\
-Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads every sample once; the
-result is kept beside the catalog, so another radius takes a moment.
+Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads
+every sample once; the hashes are kept beside the catalog, so another radius takes a moment.
 Examples:
-  gristmill families /data/train --page families.html     look at what was found
-  gristmill families /data/train --radius 2 --cross-label  stricter, and also across labels: finds wrong labels")]
+  gristmill families /data/train --page families.html      look at what was found
+  gristmill families /data/train --radius 2 --cross-label  stricter; finds wrong labels")]
     Families(FamiliesArgs),
     /// Measure
     #[command(subcommand)]
@@ -147,6 +158,41 @@ pub(crate) struct BuildArgs {
     /// Accept class folders without images
     #[arg(long)]
     pub(crate) allow_empty_classes: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ProfileArgs {
+    /// A data set (path or URL) or a catalog file
+    pub(crate) source: String,
+    /// A preset (imagenet-train, imagenet-eval, cifar-train, mnist), a recipe file, or none for raw bytes
+    #[arg(long)]
+    pub(crate) recipe: Option<String>,
+    /// Samples per batch
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<String>,
+    /// Threads that decode [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<String>,
+    /// How long the model takes for one batch of loader.batch samples
+    #[arg(long, value_name = "MS", conflicts_with = "compute")]
+    pub(crate) step_ms: Option<f64>,
+    /// How many samples per second the model takes
+    #[arg(long, value_name = "RATE")]
+    pub(crate) compute: Option<f64>,
+    /// How long each measurement may take
+    #[arg(long, default_value_t = 10.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// Write the profile to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+    /// Slow the store down: time before the first byte of each read
+    #[arg(long, value_name = "MS")]
+    pub(crate) latency_ms: Option<String>,
+    /// Slow the store down: bytes per second, e.g. 60MB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bytes_per_s: Option<String>,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod config;
 mod families;
+mod profile;
 mod scale;
 mod source;
 mod train;
@@ -32,6 +33,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Catalog(Catalog::Check { source, content, decode, common }) => {
             check::check(&source, content, decode, &common)
         }
+        Command::Profile(args) => profile::profile(&args),
         Command::Families(args) => families::families(&args),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),

@@ -4,9 +4,11 @@
 
 mod bad_input;
 mod commands;
+mod families;
 mod interrupt;
 mod memory;
 mod options;
+mod profile;
 mod resume;
 mod train;
 
