@@ -56,7 +56,8 @@ fn it_learns_and_reports() {
 fn killed_and_resumed_it_ends_with_the_same_bits() {
     let place = Place::new();
     let (train, test) = (shipped("4000-train"), shipped("1000-test"));
-    let base = typed(&train, &test, &["--epochs", "3", "--batch", "16"]);
+    let choosing = ["--selection", "weighted", "--families", "remove"];
+    let base = typed(&train, &test, &[&["--epochs", "3", "--batch", "16"], &choosing[..]].concat());
     let whole = place.run(&base).good().json();
     let kept = ["--checkpoint", "c.ckpt", "--checkpoint-batches", "40", "--resume"];
     let resumed = [&base[..], &kept].concat();
@@ -149,6 +150,8 @@ fn wrong_calls_are_one_sentence() {
         (&["--report", "r.png"], &["r.png"]),
         (&["--report", "nowhere/r.svg"], &["nowhere"]),
         (&["--recipe", "mmist"], &["mmist"]),
+        (&["--selection", "buckat"], &["buckat"]),
+        (&["--families", "some"], &["some", "repeat"]),
     ] {
         place.run(&typed(&train, &test, more)).bad(2, words);
     }
