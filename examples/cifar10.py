@@ -1,6 +1,7 @@
 """CIFAR-10 as its authors publish it (binary version), with no conversion: train, test, and see where the time went.
 
     python examples/cifar10.py cifar-10-batches-bin --epochs 2
+    python examples/cifar10.py cifar-10-batches-bin --epochs 15 --selection weighted     # only what still teaches
 
 The folder holds data_batch_*.bin (any number of them) and test_batch.bin. Named as a folder, its training batches are
 read; the test batch is a data set of its own.
@@ -54,23 +55,33 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
+    parser.add_argument("--selection", default="uniform", help="which samples an epoch trains on; uniform is all")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
 
-    train = Loader(args.data, recipe="cifar-train", batch_size=args.batch_size, drop_last=True, seed=args.seed)
+    train = Loader(
+        args.data,
+        recipe="cifar-train",
+        batch_size=args.batch_size,
+        drop_last=True,
+        seed=args.seed,
+        selection=args.selection,
+        epochs=args.epochs,
+    )
     test = Loader(args.data / "test_batch.bin", recipe=EVAL, batch_size=500, shuffle=False)
     print(train)
     model = network(args.width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for epoch in range(args.epochs):
         model.train()
-        for images, labels in train:
-            loss = nn.functional.cross_entropy(model(images), labels)
+        for batch in train:
+            loss = train.loss(model(batch.images), batch)  # cross entropy; tells the selection what was learned
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        print(f"epoch {epoch}: accuracy {accuracy(model, test):.1%}")
+        trained = train.report().values["samples"] / train.num_samples
+        print(f"epoch {epoch}: trained on {trained:.0%}, accuracy {accuracy(model, test):.1%}")
     print(train.report())
 
 
