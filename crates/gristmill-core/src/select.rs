@@ -217,17 +217,24 @@ impl Selector {
         Ok(())
     }
 
+    /// Whether the samples of this epoch are to be forwarded first and trained on only if [`Selector::keep`] says so.
+    pub fn judges(&self) -> bool {
+        let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
+        matches!(&self.selection, Selection::BiggestLoser(options) if percentile::forwards_all(options, epoch))
+    }
+
     /// Which of the samples that were just forwarded are to be trained on; all of them but for `biggest-loser`.
     pub fn keep(&mut self, ids: &[u32], losses: &[f32]) -> Result<Vec<bool>, Invalid> {
         if ids.len() != losses.len() {
             return Err(Invalid(format!("{} ids but {} losses", ids.len(), losses.len())));
         }
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
+        let judges = self.judges();
         let (Selection::BiggestLoser(options), Memory::Losses(known)) = (&self.selection, &mut self.memory)
         else {
             return Ok(vec![true; ids.len()]);
         };
-        if !percentile::forwards_all(options, epoch) {
+        if !judges {
             return Ok(vec![true; ids.len()]);
         }
         Ok(percentile::keep(options, known, self.facts.seed, epoch, ids, losses))

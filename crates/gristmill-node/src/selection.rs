@@ -277,6 +277,11 @@ impl Choice {
         Ok(())
     }
 
+    /// Whether the samples of this epoch are to be forwarded first and trained on only if [`Choice::keep`] says so.
+    pub fn judges(&self) -> bool {
+        self.lock().selector.judges()
+    }
+
     /// Which of the samples that were just forwarded are to be trained on.
     pub fn keep(&self, ids: &[u32], losses: &[f32]) -> Result<Vec<bool>> {
         Ok(self.lock().selector.keep(ids, losses)?)

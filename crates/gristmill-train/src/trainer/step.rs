@@ -4,7 +4,6 @@ use super::Trainer;
 use crate::loss::Facts;
 use crate::model::Mode;
 use gristmill_core::score::Feedback;
-use gristmill_core::select::Selection;
 use gristmill_node::loader::{Batch, Loader};
 use gristmill_node::selection::Choice;
 use gristmill_node::{Error, Kind, Result};
@@ -38,7 +37,7 @@ impl Trainer {
     /// Learns from a batch and gives feedback about it. An epoch has about `steps` steps.
     pub(super) fn learn(&mut self, batch: &Batch, train: &Loader, steps: u32) -> Result<()> {
         let choice = train.choice();
-        if let Some(choice) = choice.filter(|_| self.judges_first(train)) {
+        if let Some(choice) = choice.filter(|choice| choice.judges()) {
             return self.judge(batch, choice, train.options().shape.batch as usize, steps);
         }
         let x = self.inputs.of(batch, &self.model)?;
@@ -46,14 +45,6 @@ impl Trainer {
         self.note(loss, batch)?;
         self.step(batch.len(), steps);
         choice.map_or(Ok(()), |choice| choice.feedback(&said(batch, &self.facts)))
-    }
-
-    /// Whether this epoch's samples are forwarded first, and trained on only if their loss is among the biggest. In
-    /// its full epochs, and where it goes by the last known losses, biggest loser keeps all that is served.
-    fn judges_first(&self, train: &Loader) -> bool {
-        let Selection::BiggestLoser(options) = &train.options().selection.selection else { return false };
-        let since = self.epoch.checked_sub(options.warmup.into());
-        since.is_some_and(|since| since.is_multiple_of(u64::from(options.staleness) + 1))
     }
 
     fn judge(&mut self, batch: &Batch, choice: &Choice, size: usize, steps: u32) -> Result<()> {
