@@ -5,8 +5,8 @@
 //! mean brightness (the coefficient of no frequency) is left out of the median, and its bit is always 1: so a hash is
 //! never 0, which stands for no hash.
 //!
-//! The same bytes give the same hash on every machine: means and transform are whole-number arithmetic with a table
-//! of cosines, no mathematics library. JPEGs are decoded as grey at up to an eighth of their size, which skips most of
+//! The same bytes give the same hash on every machine: sums and transform are whole-number arithmetic with a table of
+//! cosines, with one exact multiplication of doubles between them and no mathematics library. JPEGs are decoded as grey at up to an eighth of their size, which skips most of
 //! the work; the decoder's results do not depend on the machine either.
 //!
 //! Deliberately not here: comparing hashes and what to do about it (`core::family`), and turned or mirrored pictures.
@@ -141,8 +141,8 @@ fn luma(rgb: [u8; 3]) -> u8 {
     ((r * 19_595 + g * 38_470 + b * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// Means of the pixels under half a cell in each direction. Lengths are counted in 64ths of a pixel, so that all
-/// borders are whole.
+/// Sums of the pixels under half a cell in each direction. Lengths are counted in 64ths of a pixel, so that all borders
+/// are whole.
 struct Halves {
     width: usize,
     height: usize,
@@ -150,34 +150,52 @@ struct Halves {
     pixel: usize,
     /// The next row.
     row: usize,
+    spans: [Span; HALVES],
     sums: Vec<[u64; HALVES]>,
+}
+
+/// The stored pixels under half a cell: the first and the last, and how much of these two lies under it.
+#[derive(Clone, Copy)]
+struct Span {
+    first: usize,
+    last: usize,
+    first_length: u64,
+    last_length: u64,
+}
+
+impl Span {
+    fn new(half: usize, side: usize, pixel: usize) -> Span {
+        let (begin, end) = (half * side, (half + 1) * side);
+        let (first, last) = (begin / pixel, (end - 1) / pixel);
+        if first == last {
+            return Span { first, last, first_length: (end - begin) as u64, last_length: 0 };
+        }
+        let (first_length, last_length) = ((first + 1) * pixel - begin, end - last * pixel);
+        Span { first, last, first_length: first_length as u64, last_length: last_length as u64 }
+    }
 }
 
 impl Halves {
     /// For a picture of this size, of which each pixel that is added stands for a square of `divisor` pixels.
     fn new([height, width]: [u32; 2], divisor: u32) -> Halves {
-        let pixel = HALVES * divisor as usize;
-        let sums = vec![[0; HALVES]; HALVES];
-        Halves { width: width as usize, height: height as usize, pixel, row: 0, sums }
+        let (width, height, pixel) = (width as usize, height as usize, HALVES * divisor as usize);
+        let spans = std::array::from_fn(|half| Span::new(half, width, pixel));
+        Halves { width, height, pixel, row: 0, spans, sums: vec![[0; HALVES]; HALVES] }
     }
 
     /// Adds the next row of pixels.
     fn add(&mut self, row: &[u8]) {
-        let mut across = [0_u64; HALVES];
-        for (half, sum) in across.iter_mut().enumerate() {
-            let (begin, end) = (half * self.width, (half + 1) * self.width);
-            let (first, last) = (begin / self.pixel, (end - 1) / self.pixel);
-            *sum = if first == last {
-                (end - begin) as u64 * u64::from(row[first])
-            } else {
-                let inner: u64 = row[first + 1..last].iter().map(|&value| u64::from(value)).sum();
-                let (before, after) = ((first + 1) * self.pixel - begin, end - last * self.pixel);
-                inner * self.pixel as u64
-                    + before as u64 * u64::from(row[first])
-                    + after as u64 * u64::from(row[last])
-            };
-        }
-        let (begin, end) = (self.row * self.pixel, ((self.row + 1) * self.pixel).min(self.height * HALVES));
+        let across: [u64; HALVES] = std::array::from_fn(|half| {
+            let Span { first, last, first_length, last_length } = self.spans[half];
+            let ends = first_length * u64::from(row[first]) + last_length * u64::from(row[last]);
+            if last - first < 2 {
+                return ends;
+            }
+            let inner: u32 = row[first + 1..last].iter().map(|&value| u32::from(value)).sum();
+            ends + u64::from(inner) * self.pixel as u64
+        });
+        let begin = self.row * self.pixel;
+        let end = (begin + self.pixel).min(self.height * HALVES);
         for half in begin / self.height..=(end - 1) / self.height {
             let covered = end.min((half + 1) * self.height) - begin.max(half * self.height);
             for (sum, part) in self.sums[half].iter_mut().zip(across) {
@@ -187,25 +205,22 @@ impl Halves {
         self.row += 1;
     }
 
-    /// The mean of each half, in 256ths.
-    fn means(&self) -> Vec<[i64; HALVES]> {
-        let area = self.width as u64 * self.height as u64;
-        self.sums.iter().map(|row| row.map(|sum| ((sum * 256 + area / 2) / area) as i64)).collect()
-    }
-
-    /// The picture in cells. A plain mean over a cell would let a pattern about as fine as the cells (a fence, a
-    /// fabric) show up as a coarse one that changes with every resize; weighing half a cell on either side in removes
-    /// it.
+    /// The picture in cells, as means in 16384ths. A plain mean over a cell would let a pattern about as fine as the
+    /// cells (a fence, a fabric) show up as a coarse one that changes with every resize; weighing half a cell on
+    /// either side in removes it.
     fn cells(&self) -> [[i64; CELLS]; CELLS] {
-        let means = self.means();
-        let rows: [[i64; HALVES]; CELLS] =
-            std::array::from_fn(|cell| std::array::from_fn(|half| smooth(cell, |row| means[row][half])));
-        rows.map(|row| std::array::from_fn(|cell| smooth(cell, |half| row[half])))
+        let rows: [[u64; HALVES]; CELLS] =
+            std::array::from_fn(|cell| std::array::from_fn(|half| smooth(cell, |row| self.sums[row][half])));
+        // A multiplication and a sum of doubles have one result on every machine; the sums are exact below 2^53.
+        let scale = 256.0 / (self.width as f64 * self.height as f64);
+        rows.map(|row| {
+            std::array::from_fn(|cell| (smooth(cell, |half| row[half]) as f64 * scale + 0.5) as i64)
+        })
     }
 }
 
 /// Eight times the mean of a cell and its surroundings; the border is continued.
-fn smooth(cell: usize, value: impl Fn(usize) -> i64) -> i64 {
+fn smooth(cell: usize, value: impl Fn(usize) -> u64) -> u64 {
     let (first, second) = (2 * cell, 2 * cell + 1);
     value(first.saturating_sub(1))
         + 3 * value(first)
