@@ -263,6 +263,9 @@ class Loader(Chooser, Generic[A]):
                 yield made
             self._check_current(running)
             self._epoch, self._batch = self._epoch + 1, 0
+            # Every rank comes here after its last batch, so a state saved between epochs knows what all of them heard.
+            running.close()
+            self._share(self._epoch)
         finally:
             if self._running is running:
                 self._last_report = Report._from_json(running.report())
@@ -296,8 +299,8 @@ class Loader(Chooser, Generic[A]):
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on with the next batch, in another process, with any number of threads.
 
-        With a selection on several ranks, save one per rank, or save between epochs: what a rank has heard since the
-        epoch began is its own.
+        With a selection on several ranks, save one per rank, or save between epochs: what a rank has heard inside of
+        an epoch is its own until the epoch is over.
         """
         self._flush()
         return {

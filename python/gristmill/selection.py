@@ -47,6 +47,7 @@ class Chooser:
 
     _choice: _gristmill.Choice | None
     _rank_world: tuple[int, int]
+    _epoch: int
 
     def _gather(self, pack: bytes) -> Sequence[bytes]:
         """What all ranks heard, in the order of ranks. A framework with a process group overrides it."""
@@ -56,10 +57,10 @@ class Chooser:
         )
 
     def _share(self, epoch: int) -> None:
-        """Before an epoch begins: all ranks learn what each of them heard."""
+        """Before an epoch begins, or when one is over: all ranks learn what each of them heard."""
         self._flush()
         choice = self._choice
-        if choice is None or self._rank_world[1] == 1 or choice.begun is None or choice.begun >= epoch:
+        if choice is None or choice.begun is None or choice.begun >= epoch or not choice.must_share:
             return
         choice.merge(list(self._gather(choice.pending())))
 
@@ -74,8 +75,8 @@ class Chooser:
 
     @property
     def proxy_phase(self) -> bool:
-        """Whether the epoch that began last (or the first one) is for the small model of ``selection="proxy"``."""
-        return bool(self.selection.get("proxy", False))
+        """Whether the epoch under way, or else the next one, is for the small model of ``selection="proxy"``."""
+        return self._choice is not None and self._epoch < self._choice.proxy_epochs
 
     def feedback_arrays(self, ids: Any, p_true: Any, p_rival: Any, loss: Any, entropy: Any = None) -> None:
         """Tells what was learned about a batch, as arrays: probability of the label, the largest other one, loss."""
@@ -85,7 +86,10 @@ class Chooser:
 
         columns = [p_true, p_rival, loss] + ([] if entropy is None else [entropy])
         arrays = [np.asarray(column, np.float32).reshape(-1) for column in columns]
-        numbers = np.asarray(ids, np.int64).reshape(-1)
+        numbers = np.asarray(ids).reshape(-1)
+        if numbers.dtype.kind not in "iu":
+            raise ConfigError(f"ids are {numbers.dtype}; they must be whole numbers")
+        numbers = numbers.astype(np.int64)
         for name, array in zip(("p_true", "p_rival", "loss", "entropy"), arrays, strict=False):
             if len(array) != len(numbers):
                 raise ConfigError(f"feedback has {len(numbers)} ids but {len(array)} values of {name}")

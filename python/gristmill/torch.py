@@ -48,6 +48,7 @@ class _Learning(Chooser):
 
     #: Feedback of the last batch, on its way from a device: ids, and the copy that is under way.
     _late: tuple[torch.Tensor, torch.Tensor] | None = None
+    _copied: Any = None
     _num_classes: int | None = None
     _entropy: bool = False
 
@@ -134,19 +135,17 @@ class _Learning(Chooser):
 
     def _send(self, ids: torch.Tensor, columns: torch.Tensor) -> None:
         self._flush()
-        if columns.device.type == "cpu":
-            self._take(ids, columns)
+        if columns.device.type != "cuda":
+            self._take(ids, columns.cpu())
         else:
             # Not waited for: it is taken when the next batch's is sent, or when an epoch begins or a state is saved.
             self._late = (ids, columns.to("cpu", non_blocking=True))
-            if columns.device.type == "cuda":
-                self._copied = torch.cuda.Event()
-                self._copied.record()
+            self._copied = torch.cuda.Event()
+            self._copied.record()
 
     def _flush(self) -> None:
         if self._late is not None:
-            if (copied := getattr(self, "_copied", None)) is not None:
-                copied.synchronize()
+            self._copied.synchronize()
             ids, columns = self._late
             self._late = None
             self._take(ids, columns)
@@ -154,10 +153,6 @@ class _Learning(Chooser):
     def _take(self, ids: torch.Tensor, columns: torch.Tensor) -> None:
         if self._choice is not None:
             self._choice.feedback(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes())
-
-
-def _wants_entropy(selection: str | Mapping[str, Any] | None) -> bool:
-    return isinstance(selection, Mapping) and selection.get("entropy") == "shannon"
 
 
 class Loader(_Learning, _Loader[torch.Tensor]):
@@ -173,7 +168,7 @@ class Loader(_Learning, _Loader[torch.Tensor]):
         super().__init__(source, **arguments)
         self._pin = pin_memory is not False and torch.cuda.is_available()
         self._num_classes = len(self.classes) or None
-        self._entropy = _wants_entropy(arguments.get("selection"))
+        self._entropy = self._choice is not None and self._choice.wants_entropy
 
     def _rank(self) -> tuple[int, int]:
         return _process_group_rank()
@@ -328,7 +323,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         self._seed = whole("seed", seed, 0) if shuffle else None
         self._rank_world = (self._shape[1], self._shape[2])
         self._choice = self._new_choice(seed, shuffle, selection_settings(selection, families, epochs))
-        self._entropy = _wants_entropy(selection)
+        self._entropy = self._choice is not None and self._choice.wants_entropy
         if self._dataset is not None:
             self._num_classes = len(self._dataset.classes) or None
         self._epoch = 0
@@ -336,6 +331,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         self._resuming = False
         self._ids: list[list[int]] = []
         self._weights: list[list[float]] = []
+        self._first = 0
         self._length = len(_gristmill.order(self._samples, self._seed, 0, *self._shape))
 
     def _new_choice(self, seed: int, shuffle: bool, settings: dict[str, Any]) -> _gristmill.Choice | None:
@@ -369,14 +365,21 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         return self._length if self._choice is None else self._choice.batches()
 
     def batch(self, index: int, labels: torch.Tensor) -> Chosen:
-        """The ids and weights of batch ``index`` of the epoch under way, with the labels that were read for it."""
-        index = whole("index", index, 0)
+        """The ids and weights of a batch of the iteration under way, with the labels that were read for it.
+
+        ``index`` counts from the beginning of the iteration, as ``enumerate`` does, also in a resumed epoch.
+        """
+        index = whole("index", index, 0) + self._first
         if index >= len(self._ids):
             raise ConfigError(f"there is no batch {index}: this epoch has {len(self._ids)}")
         ids = torch.tensor(self._ids[index])
         weights = torch.tensor(self._weights[index]) if self._weights else torch.ones(len(ids))
         if len(labels) != len(ids):
             raise ConfigError(f"batch {index} has {len(ids)} samples, but {len(labels)} labels were given")
+        if labels.device.type == "cpu" and len(labels) and self._num_classes is not None:
+            least, most = (int(end) for end in labels.aminmax())
+            if least < 0 or most >= self._num_classes:
+                raise ConfigError(f"labels go from {least} to {most}, but there are {self._num_classes} classes")
         return Chosen(ids, labels, weights)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -387,6 +390,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
             self._dataset.set_epoch(self._epoch)
         # At its end it stays in this epoch: a DataLoader asks for the last batch long before it is trained.
         self._ids, self._weights = self._order(self._epoch)
+        self._first = self._batch
         for ids in self._ids[self._batch :]:
             self._batch += 1
             yield ids

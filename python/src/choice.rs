@@ -10,6 +10,7 @@ use gristmill_core::family::Families;
 use gristmill_core::plan::Shape;
 use gristmill_core::score::Feedback;
 use gristmill_node::config::Config;
+use gristmill_node::loader::LoaderOptions;
 use gristmill_node::selection::{self, Relatives};
 use gristmill_node::{Error, Result};
 use pyo3::prelude::*;
@@ -34,9 +35,8 @@ impl Choice {
         labels: &[u32],
         sizes: &[u32],
         families: Option<Arc<Families>>,
-        settings: &[(String, String)],
+        options: &LoaderOptions,
     ) -> Result<Choice> {
-        let options = Config::load(None, settings)?.settings().loader();
         let (how, world) = (&options.selection, options.shape.world);
         let mut made = selection::Choice::new(how, labels, sizes, options.seed, world)?;
         if let Some(families) = families {
@@ -56,7 +56,7 @@ impl Choice {
     fn py_new(py: Python<'_>, samples: u32, settings: Vec<(String, String)>) -> PyResult<Choice> {
         enter::short(py, move || {
             let zeros = vec![0; samples as usize];
-            Choice::among(&zeros, &zeros, None, &settings)
+            Choice::among(&zeros, &zeros, None, &Config::load(None, &settings)?.settings().loader())
         })
     }
 
@@ -64,6 +64,24 @@ impl Choice {
     #[getter]
     fn begun(&self) -> Option<u64> {
         self.inner.epoch()
+    }
+
+    /// Whether the ranks must share what they heard before the next epoch can begin, and have not yet.
+    #[getter]
+    fn must_share(&self) -> bool {
+        self.inner.shares() && !self.inner.shared()
+    }
+
+    /// In how many epochs at the beginning a small model is to be trained.
+    #[getter]
+    fn proxy_epochs(&self) -> u64 {
+        self.inner.proxy_epochs()
+    }
+
+    /// Whether feedback must have the entropy of predictions.
+    #[getter]
+    fn wants_entropy(&self) -> bool {
+        self.inner.wants_entropy()
     }
 
     /// Begins an epoch and gives the ids and weights of its batches on this rank, from one batch on.

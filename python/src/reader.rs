@@ -17,6 +17,7 @@ pub(crate) struct Reader {
     inner: Arc<reader::Reader>,
     catalog: Arc<Catalog>,
     families: PathBuf,
+    config: Option<PathBuf>,
 }
 
 #[pymethods]
@@ -31,11 +32,11 @@ impl Reader {
         config: Option<PathBuf>,
         rebuild: bool,
     ) -> PyResult<Reader> {
-        let request = Request { source, recipe, settings, config, rebuild };
+        let request = Request { source, recipe, settings, config: config.clone(), rebuild };
         enter::wait(py, move || {
             let Found { catalog, settings, recipe, families } = request.open()?;
             let inner = Arc::new(reader::Reader::new(catalog.clone(), recipe.as_ref(), settings)?);
-            Ok(Reader { inner, catalog, families })
+            Ok(Reader { inner, catalog, families, config })
         })
     }
 
@@ -65,13 +66,14 @@ impl Reader {
     /// What selects among its samples, as the settings say.
     fn choice(&self, py: Python<'_>, settings: Vec<(String, String)>) -> PyResult<Choice> {
         let (catalog, path) = (self.catalog.clone(), self.families.clone());
+        let file = self.config.clone();
         enter::wait(py, move || {
-            let config = Config::load(None, &settings)?;
+            let config = Config::load(file.as_deref(), &settings)?;
             let options = config.settings().loader();
             // Families are found by reading everything once, or lie there from before.
             let set = Arc::new(open::data_set(catalog.clone(), config.settings(), &|| false)?);
             let families = open::relatives(&set, &options, &path, &mut |_| true)?;
-            Choice::among(catalog.labels()?, catalog.sizes()?, families, &settings)
+            Choice::among(catalog.labels()?, catalog.sizes()?, families, &options)
         })
     }
 

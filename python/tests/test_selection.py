@@ -108,6 +108,57 @@ def test_a_sampler_selects_as_the_loader_does(idx: str) -> None:
     assert list(other) == list(sampler)
 
 
+def test_a_sampler_resumed_inside_of_an_epoch_knows_its_batches(idx: str) -> None:
+    dataset = Dataset(idx, recipe="mnist")
+    sampler = Sampler(dataset, batch_size=100, seed=3, selection="weighted", epochs=8)
+    ids = iter(sampler)
+    first = [next(ids) for _ in range(3)]
+    other = Sampler(dataset, batch_size=100, seed=3, selection="weighted", epochs=8)
+    other.load_state_dict(sampler.state_dict())
+    for index, batch in enumerate(other):
+        assert other.batch(index, torch.zeros(len(batch), dtype=torch.long)).ids.tolist() == batch
+        assert batch not in first
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_small_data_with_whole_batches_only_still_has_batches(photos: Path, way: str) -> None:
+    load = Loader(
+        photos,
+        recipe=[{"kind": "decode"}, {"kind": "resize", "size": [8, 8]}, {"kind": "to-tensor"}],
+        batch_size=100,
+        drop_last=True,
+        selection=way,
+        epochs=8,
+    )
+    for _ in range(8):
+        count = 0
+        for batch in load:
+            count += 1
+            load.feedback(batch, per_sample_loss=torch.full((len(batch.ids),), 0.01))
+        assert count > 0
+
+
+def test_proxy_phase_is_known_before_the_epoch(idx: str) -> None:
+    load = loader(idx, selection={"kind": "proxy", "warmup": 2}, epochs=4)
+    phases = []
+    for _ in range(4):
+        phases.append(load.proxy_phase)
+        for batch in load:
+            load.feedback(batch, per_sample_loss=torch.rand(len(batch.ids)))
+    assert phases == [True, True, False, False]
+
+
+@pytest.mark.parametrize("families", ["remove", "repeat", "auto"])
+def test_families_by_one_word(idx: str, families: str) -> None:
+    load = loader(idx, families=families)
+    ids = [i for batch in load for i in batch.ids.tolist()]
+    facts = load.selection
+    changed = facts["stand_ins"] if families == "repeat" else facts["removed"]
+    assert changed > 0, facts
+    assert len(set(ids)) == facts["samples"] - changed
+    assert load.report().values["selection"]["removed"] == facts["removed"]
+
+
 def test_feedback_by_loss_alone_and_keep(idx: str) -> None:
     load = loader(idx, selection={"kind": "biggest-loser", "power": 1, "history": 100}, epochs=4)
     for epoch in range(2):
@@ -181,7 +232,7 @@ dist.destroy_process_group()
 def test_two_ranks_select_the_same_as_one(idx: str, tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(RANK)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29613"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     done = subprocess.run(
         [*command, str(script), idx, str(Path(__file__).parent)], capture_output=True, text=True, timeout=300
     )

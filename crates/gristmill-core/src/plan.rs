@@ -80,6 +80,8 @@ pub struct Plan {
     order: Vec<u32>,
     /// What each sample's loss is multiplied by, in the same order; empty when all are 1.
     weights: Vec<f32>,
+    /// Positions at which a sample is served that was served before, and for how many times; ascending.
+    again: Vec<(u32, u32)>,
     shape: Shape,
 }
 
@@ -100,7 +102,7 @@ impl Plan {
         if order.len() > u32::MAX as usize {
             return Err(Invalid(format!("{} samples are more than an epoch can hold", order.len())));
         }
-        Ok(Plan { order, weights: Vec::new(), shape })
+        Ok(Plan { order, weights: Vec::new(), again: Vec::new(), shape })
     }
 
     /// A given order of sample ids, each with its weight; no weights are all 1.
@@ -109,6 +111,30 @@ impl Plan {
             return Err(Invalid(format!("{} samples but {} weights", order.len(), weights.len())));
         }
         Ok(Plan { weights, ..Plan::of(order, shape)? })
+    }
+
+    /// The same, knowing which samples are served more than once: their random ops then differ each time.
+    #[must_use]
+    pub fn with_repeats(mut self) -> Plan {
+        let mut times = vec![0_u32; self.order.iter().max().map_or(0, |id| *id as usize + 1)];
+        for (position, &id) in self.order.iter().enumerate() {
+            let before = &mut times[id as usize];
+            if *before > 0 {
+                self.again.push((position as u32, *before));
+            }
+            *before += 1;
+        }
+        self
+    }
+
+    /// How many times the sample at this place was served before in the epoch. Panics outside of the plan.
+    pub fn again(&self, batch: u32, slot: usize) -> u32 {
+        if self.again.is_empty() {
+            return 0;
+        }
+        let position = self.position(batch, slot);
+        let found = self.again.binary_search_by_key(&position, |(position, _)| *position);
+        found.map_or(0, |at| self.again[at].1)
     }
 
     /// The shape this plan was made for.
@@ -236,6 +262,9 @@ mod tests {
         let weights = [plan.weight(0, 0), plan.weight(0, 1), plan.weight(1, 0)];
         assert!([3.0, 4.0, 1.0].iter().zip(weights).all(|(a, b): (&f32, f32)| a.to_bits() == b.to_bits()));
         assert!(Plan::weighted(vec![1, 2], vec![1.0], shape).is_err());
+        let twice = Plan::of(vec![3, 1, 3, 3], Shape::single(2)).unwrap().with_repeats();
+        let again = [twice.again(0, 0), twice.again(0, 1), twice.again(1, 0), twice.again(1, 1)];
+        assert_eq!(again, [0, 0, 1, 2]);
     }
 
     #[test]

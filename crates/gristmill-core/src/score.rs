@@ -9,9 +9,8 @@
 //! What a trainer reports is not trusted: a value that is no number marks its sample as important and unknown, is
 //! counted, and never reaches a sort. Deliberately not here: who is trained (`select`).
 
-use crate::math::{exp2, log2};
+use crate::math::log2;
 use crate::{Invalid, SampleId};
-use std::f64::consts::LN_2;
 
 /// Which formula the entropy criterion uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -297,7 +296,8 @@ impl Scores {
     pub fn settle(&mut self) {
         for column in [&mut self.entropy, &mut self.loss] {
             if column.contains(&f32::INFINITY) {
-                let most = column.iter().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
+                let known = column.iter().copied().filter(|v| v.is_finite() && *v > 0.0);
+                let most = known.reduce(f32::max).unwrap_or(1.0);
                 column.iter_mut().filter(|v| v.is_infinite()).for_each(|v| *v = most);
             }
         }
@@ -314,12 +314,6 @@ impl Scores {
         }
         (all > 0).then(|| right as f64 / all as f64)
     }
-}
-
-/// Probabilities for a loss that comes without any: what cross entropy would mean by it.
-pub fn probabilities_of(loss: f32) -> (f32, f32) {
-    let p = exp2(-f64::from(loss).max(0.0) / LN_2) as f32;
-    (p, 1.0 - p)
 }
 
 #[cfg(test)]

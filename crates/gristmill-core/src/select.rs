@@ -210,11 +210,25 @@ impl Selector {
     pub fn feedback(&mut self, said: &Feedback<'_>) -> Result<(), Invalid> {
         self.check(said)?;
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
+        if let Memory::Weighted(memory) = &mut self.memory {
+            let told = said.ids.iter().zip(said.p_true).filter(|(_, p)| p.is_finite());
+            for (&id, &p) in told.filter(|(id, _)| self.scores.seen[**id as usize] > 0) {
+                memory.drift.note(1.0 - self.scores.p_true[id as usize], 1.0 - p.clamp(0.0, 1.0));
+            }
+        }
         self.scores.feedback(said, epoch)?;
         if let Memory::History(history) = &mut self.memory {
             history.visit(said.ids, said.p_true);
         }
         Ok(())
+    }
+
+    /// In how many epochs at the beginning a small model is trained: fewer than the run has.
+    pub fn proxy_epochs(&self) -> u64 {
+        match &self.selection {
+            Selection::Proxy(options) => options.epochs(self.facts.epochs).into(),
+            _ => 0,
+        }
     }
 
     /// Whether the samples of this epoch are to be forwarded first and trained on only if [`Selector::keep`] says so.
@@ -243,7 +257,7 @@ impl Selector {
     /// Decides which samples `epoch` has. Asking again for the same epoch gives the same answer.
     pub fn begin(&mut self, epoch: u64, readings: &Readings) -> Result<&Chosen, Invalid> {
         let before = self.chosen.as_ref().map(|chosen| chosen.epoch);
-        if before.is_some_and(|before| epoch < before) {
+        if self.selection.needs_feedback() && before.is_some_and(|before| epoch < before) {
             let now = before.unwrap_or(0);
             return Err(Invalid(format!(
                 "epoch {epoch} is past: selection has learned up to epoch {now}; start anew or load a saved state"
@@ -260,8 +274,11 @@ impl Selector {
 
     fn pick(&mut self, epoch: u64, before: Option<u64>, readings: &Readings) -> Pick {
         let samples = self.scores.len();
-        if before.is_none() && self.scores.seen.iter().all(|&seen| seen == 0) && epoch == 0 {
-            return Pick::all(samples, "the first epoch trains on everything");
+        if self.selection.needs_feedback() && self.scores.seen.iter().all(|&seen| seen == 0) {
+            let first = "the first epoch trains on everything";
+            let silent =
+                "everything, because the trainer has said nothing: call loader.loss or loader.feedback";
+            return Pick::all(samples, if before.is_none() { first } else { silent });
         }
         let context = Context { facts: &self.facts, scores: &self.scores, epoch, before, readings };
         match (&self.selection, &mut self.memory) {
@@ -282,7 +299,7 @@ impl Selector {
     }
 
     fn remember(&mut self, epoch: u64, pick: Pick, for_classes: u32) {
-        let proxy = matches!(&self.selection, Selection::Proxy(options) if epoch < options.warmup.into());
+        let proxy = epoch < self.proxy_epochs();
         let kept = self.mark_served(&pick.ids);
         let summary = Summary {
             samples: self.scores.len() as u32,

@@ -115,9 +115,22 @@ pub struct Steer {
 }
 
 impl Steer {
-    /// Goes on from a decision taken before a restart.
-    pub fn at(bound: Option<Bound>) -> Steer {
-        Steer { bound, ..Steer::default() }
+    /// As bytes, for a state that is saved.
+    pub fn to_bytes(&self) -> [u8; 3] {
+        let code = |bound: Option<Bound>| bound.map_or(0, |bound| bound as u8 + 1);
+        [code(self.bound), code(self.challenger), self.windows.min(255) as u8]
+    }
+
+    /// Goes on from a saved state; none if these are not its bytes.
+    pub fn from_bytes([bound, challenger, windows]: [u8; 3]) -> Option<Steer> {
+        let known = |code: u8| match code {
+            0 => Some(None),
+            1 => Some(Some(Bound::Compute)),
+            2 => Some(Some(Bound::Prep)),
+            3 => Some(Some(Bound::Io)),
+            _ => None,
+        };
+        Some(Steer { bound: known(bound)?, challenger: known(challenger)?, windows: windows.into() })
     }
 
     /// Before anything was measured.

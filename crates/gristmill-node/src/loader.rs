@@ -111,7 +111,8 @@ impl Loader {
         let demand = |sample_bytes| Demand {
             memory: options.memory_bytes_max - held_bytes_max(&options),
             resident: set.resident_bytes(),
-            batch: options.shape.batch.min(set.catalog().len()).into(),
+            // A way that draws with replacement may have more samples than there are, but not twice as many.
+            batch: options.shape.batch.min(set.catalog().len().saturating_mul(2)).into(),
             sample_bytes,
             prefetch_batches: options.prefetch_batches as u64,
             threads: options.threads as u64,
@@ -225,8 +226,13 @@ impl Loader {
             .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
         }
         self.set.catalog().labels()?;
-        let work =
-            Arc::new(Work::new(plan, Held::new(holds), self.rules.clone(), self.pool.clone(), from_batch));
+        let work = Arc::new(Work::new(
+            plan,
+            Held::new(holds, held_bytes_max(&self.options)),
+            self.rules.clone(),
+            self.pool.clone(),
+            from_batch,
+        ));
         let mut threads = Vec::new();
         for i in 0..self.options.threads {
             let kit = worker::Kit {

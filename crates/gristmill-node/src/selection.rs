@@ -13,12 +13,13 @@ use crate::report::EpochReport;
 use crate::{Error, Result};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
 use gristmill_core::plan::{self, Plan, Shape};
-use gristmill_core::score::{Feedback, ReadTimes};
+use gristmill_core::score::{EntropyForm, Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
 use gristmill_core::steer::{Bound, Profile, Steer};
 use heard::{Heard, Spent, take};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What is done with near-duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,8 +135,12 @@ struct State {
     merged: bool,
     readings: Readings,
     steer: Steer,
-    /// Samples of the epoch that was laid out last, repeats counted.
-    planned: Option<u32>,
+    /// What is done with families in the epoch that began last: fixed then, whatever is measured meanwhile.
+    families_use: FamilyUse,
+    /// The epoch that was laid out last, as reports show it.
+    report: Option<SelectionReport>,
+    /// Its batches.
+    batches: Option<u32>,
     /// Why the bottleneck is what it is.
     bottleneck: String,
 }
@@ -173,7 +178,9 @@ impl Choice {
             merged: false,
             readings: Readings::default(),
             steer: Steer::new(),
-            planned: None,
+            families_use: FamilyUse::Off,
+            report: None,
+            batches: None,
             bottleneck: String::new(),
         };
         Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world })
@@ -192,40 +199,66 @@ impl Choice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the ranks must tell each other what they heard before an epoch can begin.
+    pub fn shares(&self) -> bool {
+        let auto = self.relatives.as_ref().is_some_and(|relatives| relatives.families_use == FamilyUse::Auto);
+        self.world > 1 && (auto || self.lock().selector.selection().needs_feedback())
+    }
+
+    /// Whether they have, since the epoch that began last.
+    pub fn shared(&self) -> bool {
+        self.lock().merged
+    }
+
     /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
-    pub fn decide(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<Decided> {
+    pub fn decide(&self, epoch: u64, usual: Shape, shuffle: bool) -> Result<Decided> {
+        let shares = self.shares();
         let mut state = self.lock();
-        let State { selector, merged, readings, bottleneck, planned, .. } = &mut *state;
-        let begun = selector.chosen().map(|chosen| chosen.epoch);
-        let needs = selector.selection().needs_feedback();
-        if self.world > 1 && needs && begun.is_some_and(|begun| begun < epoch) && !*merged {
+        let begun = state.selector.chosen().map(|chosen| chosen.epoch);
+        if shares && begun.is_some_and(|begun| begun < epoch) && !state.merged {
             return Err(Error::config(format!(
                 "epoch {epoch} cannot begin: the {} ranks have not shared their feedback",
                 self.world
             ))
             .hint("start the ranks with torchrun, so that the loader finds their process group"));
         }
-        let kind = selector.selection().name();
-        let io_bound = readings.io_bound;
-        let chosen = selector.begin(epoch, readings)?;
-        let shape = chosen.shape(shape);
-        let mut report = described(kind, io_bound, bottleneck, &chosen.summary);
-        let how = self.relatives.as_ref().map(|relatives| match relatives.families_use {
-            FamilyUse::Auto if io_bound => (relatives, FamilyUse::Repeat),
-            FamilyUse::Auto => (relatives, FamilyUse::Remove),
-            fixed => (relatives, fixed),
-        });
+        let readings = state.readings;
+        state.selector.begin(epoch, &readings)?;
+        if begun != Some(epoch) {
+            state.merged = false;
+            state.families_use = match self.relatives.as_ref().map(|relatives| relatives.families_use) {
+                None => FamilyUse::Off,
+                Some(FamilyUse::Auto) if readings.io_bound => FamilyUse::Repeat,
+                Some(FamilyUse::Auto) => FamilyUse::Remove,
+                Some(fixed) => fixed,
+            };
+        }
+        let decided = self.lay_out(&state, usual, shuffle)?;
+        state.report = Some(decided.report.clone());
+        state.batches = Some(decided.plan.batches());
+        Ok(decided)
+    }
+
+    fn lay_out(&self, state: &State, usual: Shape, shuffle: bool) -> Result<Decided> {
+        let chosen = state.selector.chosen().ok_or_else(|| Error::config("no epoch has begun"))?;
+        let how = self.relatives.as_ref().map(|relatives| (relatives, state.families_use));
         let less = match how {
             Some((relatives, FamilyUse::Remove)) => {
                 Some(chosen.without_relatives(&relatives.families, self.seed))
             }
             _ => None,
         };
+        let mut report = state.describe(&chosen.summary);
         let chosen = less.as_ref().unwrap_or(chosen);
         report.removed = report.kept - chosen.summary.kept;
         report.kept = chosen.summary.kept;
         let (mut order, weights) =
             if shuffle { chosen.shuffled(self.seed) } else { (chosen.ids.clone(), chosen.weights.clone()) };
+        let mut shape = chosen.shape(usual);
+        if plan::batches(order.len() as u32, shape) == 0 {
+            // Too few samples for one whole batch: a short one is better than an epoch without any.
+            shape.drop_last = false;
+        }
         let mut holds = StandIns::default();
         if let Some((relatives, FamilyUse::Repeat)) = how {
             let limits = StandInLimits { held_bytes_max: relatives.held_bytes_max, repeats_max: REPEATS_MAX };
@@ -233,11 +266,10 @@ impl Choice {
             order = std::mem::take(&mut holds.served);
             report.stand_ins = holds.count;
         }
-        if begun != Some(epoch) {
-            *merged = false;
-        }
-        *planned = Some(order.len() as u32);
-        Ok(Decided { plan: Plan::weighted(order, weights, shape)?, holds, report })
+        let repeats = holds.count > 0 || order.len() > report.kept as usize;
+        let plan = Plan::weighted(order, weights, shape)?;
+        let plan = if repeats { plan.with_repeats() } else { plan };
+        Ok(Decided { plan, holds, report })
     }
 
     /// The epoch that began last.
@@ -245,22 +277,27 @@ impl Choice {
         self.lock().selector.chosen().map(|chosen| chosen.epoch)
     }
 
-    /// What was selected for the epoch that began last.
+    /// In how many epochs at the beginning a small model is to be trained.
+    pub fn proxy_epochs(&self) -> u64 {
+        self.lock().selector.proxy_epochs()
+    }
+
+    /// Whether feedback must have the entropy of predictions.
+    pub fn wants_entropy(&self) -> bool {
+        self.lock().selector.scores().form() == EntropyForm::Shannon
+    }
+
+    /// What was selected for the epoch that began last, and what is known by now.
     pub fn chosen(&self) -> Option<SelectionReport> {
         let state = self.lock();
-        let kind = state.selector.selection().name();
-        let io_bound = state.readings.io_bound;
-        let chosen = state.selector.chosen();
-        chosen.map(|chosen| described(kind, io_bound, &state.bottleneck, &chosen.summary))
+        let unknown = state.selector.scores().unknown;
+        state.report.clone().map(|report| SelectionReport { unknown, ..report })
     }
 
     /// Batches of the epoch that began last, on every rank; those of a full one before the first.
-    pub fn batches(&self, shape: Shape) -> u32 {
+    pub fn batches(&self, usual: Shape) -> u32 {
         let state = self.lock();
-        match (state.selector.chosen(), state.planned) {
-            (Some(chosen), Some(samples)) => plan::batches(samples, chosen.shape(shape)),
-            _ => plan::batches(state.selector.scores().len() as u32, shape),
-        }
+        state.batches.unwrap_or_else(|| plan::batches(state.selector.scores().len() as u32, usual))
     }
 
     /// Takes what the trainer says about a batch.
@@ -270,9 +307,12 @@ impl Choice {
             return Ok(state.selector.feedback(said)?);
         }
         state.selector.check(said)?;
+        let form = state.selector.scores().form();
         let heard = &mut state.heard;
         heard.ids.extend_from_slice(said.ids);
-        let columns = [said.p_true, said.p_rival, said.loss, said.entropy.unwrap_or(&[])];
+        // Kept only if it is used: columns of different lengths could not be told apart.
+        let entropy = said.entropy.filter(|_| form == EntropyForm::Shannon).unwrap_or(&[]);
+        let columns = [said.p_true, said.p_rival, said.loss, entropy];
         heard.columns.iter_mut().zip(columns).for_each(|(all, new)| all.extend_from_slice(new));
         Ok(())
     }
@@ -335,55 +375,89 @@ impl Choice {
     /// Everything that decides the epochs to come.
     pub fn state(&self) -> Vec<u8> {
         let state = self.lock();
-        let (heard, selector) = (state.heard.pack(), state.selector.state());
-        let mut out = Vec::with_capacity(heard.len() + selector.len() + 64);
-        out.push(state.steer.bound().map_or(0, |bound| bound as u8 + 1));
-        state.readings.times.sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+        let mut out = Vec::new();
+        out.extend_from_slice(&self.families_digest().to_le_bytes());
+        out.extend_from_slice(&state.steer.to_bytes());
+        out.push(state.families_use as u8);
         out.push(u8::from(state.merged));
+        out.extend_from_slice(&state.batches.unwrap_or(u32::MAX).to_le_bytes());
+        state.readings.times.sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+        let heard = state.heard.pack();
         out.extend_from_slice(&(heard.len() as u64).to_le_bytes());
         out.extend_from_slice(&heard);
-        out.extend_from_slice(&selector);
+        out.extend_from_slice(&state.selector.state());
+        let sum = xxh3_64(&out);
+        out.extend_from_slice(&sum.to_le_bytes());
         out
     }
 
-    /// Goes on from a saved state of the same data, seed and selection.
+    /// Goes on from a saved state of the same data, seed, selection and families.
     pub fn restore(&self, saved: &[u8]) -> Result<()> {
         let damaged = || Error::corrupt("the saved selection state is damaged or incomplete");
-        let mut rest = saved;
-        let bound = match take::<1>(&mut rest).ok_or_else(damaged)?[0] {
-            0 => None,
-            code => {
-                Some(*[Bound::Compute, Bound::Prep, Bound::Io].get(code as usize - 1).ok_or_else(damaged)?)
-            }
-        };
+        let (mut rest, sum) = saved.split_last_chunk::<8>().ok_or_else(damaged)?;
+        if xxh3_64(rest) != u64::from_le_bytes(*sum) {
+            return Err(damaged());
+        }
+        let rest = &mut rest;
+        if u64::from_le_bytes(*take(rest).ok_or_else(damaged)?) != self.families_digest() {
+            return Err(Error::config("the selection state was saved with other families than these")
+                .hint("use the same families = as before"));
+        }
+        let steer = Steer::from_bytes(*take(rest).ok_or_else(damaged)?).ok_or_else(damaged)?;
+        let [families_use, merged] = *take(rest).ok_or_else(damaged)?;
+        let (_, families_use) = *FamilyUse::NAMES.get(families_use as usize).ok_or_else(damaged)?;
+        let batches = u32::from_le_bytes(*take(rest).ok_or_else(damaged)?);
         let mut times = ReadTimes::default();
         for sum in &mut times.sums {
-            *sum = f64::from_le_bytes(*take(&mut rest).ok_or_else(damaged)?);
+            *sum = f64::from_le_bytes(*take(rest).ok_or_else(damaged)?);
         }
-        let merged = take::<1>(&mut rest).ok_or_else(damaged)?[0] != 0;
-        let len = u64::from_le_bytes(*take(&mut rest).ok_or_else(damaged)?);
+        let len = u64::from_le_bytes(*take(rest).ok_or_else(damaged)?);
         let len = usize::try_from(len).ok().filter(|len| *len <= rest.len()).ok_or_else(damaged)?;
         let (heard, selector) = rest.split_at(len);
         let heard = Heard::unpack(heard).ok_or_else(damaged)?;
         let mut state = self.lock();
         state.selector.restore(selector)?;
-        state.heard = heard;
-        state.merged = merged;
-        state.readings = Readings { io_bound: bound.is_some_and(Bound::cost_votes), times };
-        state.steer = Steer::at(bound);
-        let removing = self.relatives.as_ref().filter(|r| match r.families_use {
-            FamilyUse::Auto => !state.readings.io_bound,
-            fixed => fixed == FamilyUse::Remove,
-        });
-        state.planned = state.selector.chosen().map(|chosen| match removing {
-            Some(relatives) => chosen.without_relatives(&relatives.families, self.seed).ids.len() as u32,
-            None => chosen.ids.len() as u32,
-        });
+        state.readings = Readings { io_bound: steer.bound().is_some_and(Bound::cost_votes), times };
+        (state.steer, state.families_use, state.merged) = (steer, families_use, merged != 0);
+        (state.batches, state.report) = ((batches != u32::MAX).then_some(batches), None);
+        state.heard = Heard::default();
+        if self.world > 1 {
+            state.heard = heard;
+        } else if !heard.ids.is_empty() {
+            // Saved on one of several ranks, and there is nobody to share it with any more.
+            state.selector.feedback(&heard.said())?;
+        }
         Ok(())
+    }
+
+    /// What names the families in use; 0 without any.
+    fn families_digest(&self) -> u64 {
+        self.relatives.as_ref().map_or(0, |relatives| {
+            xxh3_64(&relatives.families.to_bytes()) ^ (relatives.families_use as u64 + 1)
+        })
     }
 }
 
 impl State {
+    /// What the core decided, in the form of reports.
+    fn describe(&self, summary: &Summary) -> SelectionReport {
+        SelectionReport {
+            kind: self.selector.selection().name(),
+            samples: summary.samples,
+            kept: summary.kept,
+            recalled: summary.recalled,
+            for_classes: summary.for_classes,
+            unknown: summary.unknown,
+            threshold: summary.threshold,
+            removed: 0,
+            stand_ins: 0,
+            io_bound: self.readings.io_bound,
+            proxy: summary.proxy,
+            reason: summary.reason.clone(),
+            bottleneck: self.bottleneck.clone(),
+        }
+    }
+
     /// Takes the measurements of all ranks.
     fn read<'a>(&mut self, heard: impl Iterator<Item = &'a Heard>) {
         let mut spent = Spent::default();
@@ -397,23 +471,5 @@ impl State {
             self.readings.io_bound = verdict.bound.cost_votes();
             self.bottleneck = verdict.reason;
         }
-    }
-}
-
-fn described(kind: &'static str, io_bound: bool, bottleneck: &str, summary: &Summary) -> SelectionReport {
-    SelectionReport {
-        kind,
-        samples: summary.samples,
-        kept: summary.kept,
-        recalled: summary.recalled,
-        for_classes: summary.for_classes,
-        unknown: summary.unknown,
-        threshold: summary.threshold,
-        removed: 0,
-        stand_ins: 0,
-        io_bound,
-        proxy: summary.proxy,
-        reason: summary.reason.clone(),
-        bottleneck: bottleneck.to_string(),
     }
 }

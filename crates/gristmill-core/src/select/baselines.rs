@@ -134,7 +134,7 @@ pub(super) fn active_bias(options: &ActiveBias, history: &History, context: &Con
 /// Selection by proxy (Coleman 2020): once the small model is trained, the share it was least sure of, for good.
 pub(super) fn proxy(options: &Proxy, fixed: &mut Vec<u32>, context: &Context<'_>) -> Pick {
     let samples = context.samples();
-    if context.epoch < options.warmup.into() {
+    if context.epoch < options.epochs(context.facts.epochs).into() {
         return Pick::all(samples, "a small model is trained on everything first");
     }
     if fixed.is_empty() {

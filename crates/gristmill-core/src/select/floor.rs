@@ -1,7 +1,7 @@
 //! No class vanishes: after a way has picked, every class is brought up to its floor.
 //!
 //! A class of few or easy samples can fall out of training altogether. Each keeps the given share of its samples, at
-//! least one; what is missing is added with weight 1, the largest last-known loss first.
+//! least one; what is missing is added with the weight of a sample that is never skipped, the largest last-known loss first.
 
 use super::{Facts, Pick};
 use crate::score::Scores;
@@ -45,7 +45,7 @@ pub(super) fn keep_classes(facts: &Facts, classes: u32, scores: &Scores, pick: &
         .iter()
         .enumerate()
         .map(|(i, &id)| (id, if weighted { old[i] } else { 1.0 }))
-        .chain(candidates.into_iter().map(|id| (id, 1.0)))
+        .chain(candidates.into_iter().map(|id| (id, pick.batch_share.unwrap_or(1.0))))
         .collect();
     both.sort_by_key(|(id, _)| *id);
     pick.ids = both.iter().map(|(id, _)| *id).collect();

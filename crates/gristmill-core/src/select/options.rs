@@ -169,6 +169,13 @@ pub struct Proxy {
     pub share: f64,
 }
 
+impl Proxy {
+    /// Epochs of the small model in a run of so many: the real one must have at least one.
+    pub fn epochs(&self, run: Option<u32>) -> u32 {
+        run.map_or(self.warmup, |run| self.warmup.min(run.saturating_sub(1)))
+    }
+}
+
 impl Default for Proxy {
     fn default() -> Proxy {
         Proxy { warmup: 3, share: 0.5 }
@@ -242,8 +249,8 @@ impl Default for Weighted {
             warmup: 1,
             full_share: 0.05,
             noise: 0.1,
-            least: 0.1,
-            weight_max: 3.0,
+            least: 0.2,
+            weight_max: 5.0,
             batch_least: 0.5,
             smoothing: 0.0,
             cost: true,

@@ -41,6 +41,12 @@ impl Selector {
             Memory::Weighted(memory) => {
                 put_f32s(&mut out, &memory.saved);
                 put_option(&mut out, memory.threshold.value);
+                memory
+                    .drift
+                    .visits
+                    .iter()
+                    .chain(&memory.drift.squares)
+                    .for_each(|&sum| put_u64(&mut out, sum));
             }
         }
         match &self.chosen {
@@ -118,6 +124,9 @@ impl Selector {
             Memory::Weighted(memory) => {
                 memory.saved = input.f32s(samples)?;
                 memory.threshold = input.threshold()?;
+                for sum in memory.drift.visits.iter_mut().chain(&mut memory.drift.squares) {
+                    *sum = input.u64()?;
+                }
             }
         }
         new.chosen = None;

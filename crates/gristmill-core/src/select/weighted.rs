@@ -18,11 +18,16 @@
 
 use super::options::Weighted;
 use super::{Context, Pick};
+use crate::math::{exp2, log2};
 use crate::rng::{Purpose, key};
 use crate::score::Threshold;
 
-/// Steps in which the sizes of gradients are counted when the threshold is sought.
-const BINS: usize = 4_096;
+/// Four steps per halving, down to gradients that are nothing.
+const STEPS: usize = 96;
+/// Fewer visits than this say too little about a step.
+const VISITS_MIN: u64 = 64;
+/// One, in the whole numbers that squares are added up in: sums are then the same in any order.
+const ONE: f64 = (1_u64 << 32) as f64;
 
 /// What is remembered from epoch to epoch.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +35,50 @@ pub(super) struct Memory {
     /// The chance each sample has saved up, below 1.
     pub(super) saved: Vec<f32>,
     pub(super) threshold: Threshold,
+    pub(super) drift: Drift,
+}
+
+/// How large gradients turned out to be that had been of a certain size at the visit before.
+///
+/// What a sample was is not what it is: the model has moved, and a random crop shows another part of it. So the size
+/// that counts is the one that such samples turn out to have, learned from the feedback itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Drift {
+    /// Visits, and the sum of squares, for each step of the size before.
+    pub(super) visits: Vec<u64>,
+    pub(super) squares: Vec<u64>,
+}
+
+impl Drift {
+    fn new() -> Drift {
+        Drift { visits: vec![0; STEPS], squares: vec![0; STEPS] }
+    }
+
+    /// The step of a size from 0 to 1: by its exponent and the two highest bits behind it.
+    fn step(size: f32) -> usize {
+        let below_one = 1.0_f32.to_bits().saturating_sub(size.clamp(0.0, 1.0).to_bits());
+        ((below_one >> 21) as usize).min(STEPS - 1)
+    }
+
+    /// Notes a visit: the size before and the size now.
+    pub(super) fn note(&mut self, before: f32, now: f32) {
+        let step = Drift::step(before);
+        self.visits[step] += 1;
+        self.squares[step] += (f64::from(now) * f64::from(now) * ONE) as u64;
+    }
+
+    /// Lets half of what is known go, so that it follows the training.
+    fn fade(&mut self) {
+        self.visits.iter_mut().chain(&mut self.squares).for_each(|sum| *sum /= 2);
+    }
+
+    /// The size that is to be expected, for each step; none where too little is known.
+    fn expected(&self) -> Vec<Option<f32>> {
+        let one = |(&visits, &squares): (&u64, &u64)| {
+            (visits >= VISITS_MIN).then(|| (squares as f64 / ONE / visits as f64).sqrt() as f32)
+        };
+        self.visits.iter().zip(&self.squares).map(one).collect()
+    }
 }
 
 impl Memory {
@@ -39,7 +88,8 @@ impl Memory {
             let bits = key(&[seed, Purpose::Selection as u64, id as u64]) >> 40;
             bits as f32 / (1_u64 << 24) as f32
         };
-        Memory { saved: (0..samples).map(begin).collect(), threshold: Threshold::default() }
+        let saved = (0..samples).map(begin).collect();
+        Memory { saved, threshold: Threshold::default(), drift: Drift::new() }
     }
 }
 
@@ -52,13 +102,16 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     let scores = context.scores;
     let by_cost = options.cost && context.readings.io_bound;
     let cost = if by_cost { context.readings.times.relative(&context.facts.sizes) } else { Vec::new() };
-    // The size of the gradient; where cost votes, per root of the cost.
-    let worth = |id: usize| {
-        let size = 1.0 - scores.p_true[id];
-        if by_cost { size / cost[id].max(1e-6).sqrt() } else { size }
+    let expected = memory.drift.expected();
+    memory.drift.fade();
+    let size = |id: usize| {
+        let last = 1.0 - scores.p_true[id];
+        expected[Drift::step(last)].unwrap_or(last)
     };
+    // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
+    let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
     let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id);
-    let found = threshold((0..samples).map(|id| (worth(id), certain(id))), options);
+    let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), options);
     let threshold = memory.threshold.follow(found, options.smoothing);
     let mut pick = Pick { threshold: Some(threshold), ..Pick::default() };
     let mut skippable = 0_u32;
@@ -93,30 +146,33 @@ fn chance(worth: f32, threshold: f64, least: f64) -> f32 {
     (f64::from(worth) / threshold).clamp(least, 1.0) as f32
 }
 
-/// The threshold at which skipping adds the share `noise` of the noise there is, to within one step of a count.
-fn threshold(worths: impl Iterator<Item = (f32, bool)>, options: &Weighted) -> f64 {
-    let mut counts = vec![0_u64; BINS + 1]; // of what may be skipped
+/// The threshold at which skipping adds the share `noise` of the noise there is.
+fn threshold(samples: impl Iterator<Item = (f32, f32, bool)>, options: &Weighted) -> f64 {
+    // Counted by worth in steps of a thirty-second of an octave: the noise, the number and the sum of worths.
+    let mut steps = vec![(0.0_f64, 0_u64, 0.0_f64); 1 << 13];
     let mut total = 0.0;
-    for (worth, certain) in worths {
-        total += f64::from(worth) * f64::from(worth);
+    for (size, worth, certain) in samples {
+        let noise = f64::from(size) * f64::from(size);
+        total += noise;
         if !certain {
-            counts[((worth * BINS as f32) as usize).min(BINS)] += 1;
+            let step = &mut steps[(worth.max(0.0).to_bits() >> 18) as usize];
+            *step = (step.0 + noise, step.1 + 1, step.2 + f64::from(worth));
         }
     }
-    let middle = |bin: usize| (bin as f64 + 0.5) / BINS as f64;
+    steps.retain(|(_, count, _)| *count > 0);
     let added = |threshold: f64| -> f64 {
-        let one = |(bin, &count): (usize, &u64)| {
-            let worth = middle(bin);
-            let chance = (worth / threshold).clamp(options.least, 1.0);
-            count as f64 * worth * worth * (1.0 / chance - 1.0)
+        let one = |&(noise, count, worths): &(f64, u64, f64)| {
+            let chance = (worths / count as f64 / threshold).clamp(options.least, 1.0);
+            noise * (1.0 / chance - 1.0)
         };
-        counts.iter().enumerate().filter(|(_, count)| **count > 0).map(one).sum()
+        steps.iter().map(one).sum()
     };
-    // More threshold is more noise: halve the interval until it is one step.
-    let (mut low, mut high) = (0.0, 2.0);
-    while high - low > 0.5 / BINS as f64 {
+    let largest = steps.last().map_or(0.0, |(_, count, worths)| worths / *count as f64);
+    // More threshold is more noise, until all have the least chance: halve the interval of exponents.
+    let (mut low, mut high) = (-60.0, log2(largest.max(1e-15) / options.least) + 1.0);
+    for _ in 0..40 {
         let middle = f64::midpoint(low, high);
-        if added(middle) <= options.noise * total { low = middle } else { high = middle }
+        if added(exp2(middle)) <= options.noise * total { low = middle } else { high = middle }
     }
-    low
+    exp2(low)
 }

@@ -14,12 +14,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Held {
     stand_ins: StandIns,
-    bytes: Mutex<HashMap<u32, (Bytes, u32)>>,
+    state: Mutex<State>,
+    bytes_max: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By id: the bytes, and the last position that needs them.
+    bytes: HashMap<u32, (Bytes, u32)>,
+    total: u64,
 }
 
 impl Held {
-    pub(super) fn new(stand_ins: StandIns) -> Held {
-        Held { stand_ins, bytes: Mutex::default() }
+    /// At most `bytes_max` are held. The decision kept to it; threads that overtake each other need not.
+    pub(super) fn new(stand_ins: StandIns, bytes_max: u64) -> Held {
+        Held { stand_ins, state: Mutex::default(), bytes_max }
     }
 
     /// Whether anything is ever held: most epochs need not look.
@@ -32,8 +41,8 @@ impl Held {
         self.stand_ins.held_until(position).is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, (Bytes, u32)>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps what was read at `position`, if it is needed again.
@@ -41,17 +50,31 @@ impl Held {
         if let Some(until) = self.stand_ins.held_until(position) {
             // A copy of its own: a slice would keep the whole answer of the store alive.
             let own = Bytes::copy_from_slice(bytes);
-            self.lock().insert(id.0, (own, until));
+            let mut held = self.lock();
+            if held.total + own.len() as u64 <= self.bytes_max {
+                held.total += own.len() as u64;
+                held.let_go(id);
+                held.bytes.insert(id.0, (own, until));
+            }
         }
     }
 
     /// The bytes that are served at `position`, if they are held; let go after their last use.
     pub(super) fn take(&self, position: u32, id: SampleId) -> Option<Bytes> {
         let mut held = self.lock();
-        let (bytes, until) = held.get(&id.0)?;
-        if *until > position {
-            return Some(bytes.clone());
+        let (bytes, until) = held.bytes.get(&id.0)?;
+        let bytes = bytes.clone();
+        if *until <= position {
+            held.let_go(id);
         }
-        held.remove(&id.0).map(|(bytes, _)| bytes)
+        Some(bytes)
+    }
+}
+
+impl State {
+    fn let_go(&mut self, id: SampleId) {
+        if let Some((bytes, _)) = self.bytes.remove(&id.0) {
+            self.total -= bytes.len() as u64;
+        }
     }
 }

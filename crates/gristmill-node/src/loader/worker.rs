@@ -8,6 +8,7 @@ use crate::report::add;
 use crate::{Error, Result};
 use bytes::Bytes;
 use gristmill_core::SampleId;
+use gristmill_core::rng::key;
 use gristmill_ops::{Draw, Pipeline, Scratch, Spent};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
@@ -94,7 +95,10 @@ impl Kit {
                     filled.raw.push(bytes);
                     return Ok(());
                 };
-                let draw = Draw { seed: self.seed, epoch: self.epoch, sample: id };
+                // A sample that is served again is cropped and turned anew.
+                let again = self.work.plan.again(claim.batch, slot);
+                let seed = if again == 0 { self.seed } else { key(&[self.seed, again.into()]) };
+                let draw = Draw { seed, epoch: self.epoch, sample: id };
                 let took =
                     pipeline.run(scratch, draw, &bytes, out).map_err(|e| Error::corrupt(e.to_string()))?;
                 spent.decode_ns += took.decode_ns;
