@@ -96,7 +96,7 @@ class ResNet(nn.Module):
 
 @dataclass(frozen=True)
 class Training:
-    """How one network is trained: SGD with Nesterov momentum, a linear rise over a share of the epochs, then a cosine to 0."""
+    """How one network is trained: SGD with Nesterov momentum; its rate rises linearly, then falls as a cosine to 0."""
 
     make: Callable[[], nn.Module]
     proxy: Callable[[], nn.Module]
