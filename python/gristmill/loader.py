@@ -11,6 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
 from gristmill.report import Report
+from gristmill.selection import Chooser, selection_settings
 
 __all__ = ["Batch", "Loader"]
 
@@ -64,6 +65,8 @@ class LoaderArguments(TypedDict, total=False):
     world_size: int | None
     uneven: str
     on_bad: str
+    selection: str | Mapping[str, Any] | None
+    epochs: int | None
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
     config: str | PathLike[str] | None
@@ -104,7 +107,7 @@ def launcher_rank() -> tuple[int, int]:
         ) from None
 
 
-class Loader(Generic[A]):
+class Loader(Chooser, Generic[A]):
     """Shuffled batches of a data set, read and decoded by native threads.
 
     >>> import gristmill
@@ -119,6 +122,9 @@ class Loader(Generic[A]):
     Arguments have torch's names where they mean the same. ``num_workers`` are threads of this process (none of them
     copies anything); ``None`` or 0 takes one per core. ``rank`` and ``world_size`` come from the launcher when not
     given. ``transform`` is called with each sample after the recipe, ``collate_fn`` with a list of (sample, label).
+    ``selection`` trains only on samples that teach something (``"weighted"``, ``"bucket"``, ... or a mapping with
+    ``kind`` and options); tell it what the model learned (:meth:`feedback_arrays`, or ``loss`` of
+    :class:`gristmill.torch.Loader`) and how many ``epochs`` the run has, so that the last ones train on everything.
     ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
     """
 
@@ -137,6 +143,8 @@ class Loader(Generic[A]):
         world_size: int | None = None,
         uneven: str = "pad",
         on_bad: str = "raise",
+        selection: str | Mapping[str, Any] | None = None,
+        epochs: int | None = None,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None = None,
         config: str | PathLike[str] | None = None,
@@ -167,12 +175,14 @@ class Loader(Generic[A]):
             "loader.world": self._rank_world[1],
             "loader.uneven": uneven,
             "loader.on_bad": on_bad,
+            **selection_settings(selection, epochs),
             **(settings or {}),
         }
         text = [
             (str(key), str(value).lower() if isinstance(value, bool) else str(value)) for key, value in pairs.items()
         ]
         self._engine = _gristmill.Engine(os.fspath(source), recipe_text(recipe), text, config=config, rebuild=rebuild)
+        self._choice = self._engine.choice
         self._transform = transform
         self._collate_fn = collate_fn
         self._shuffle = bool(shuffle)
@@ -192,11 +202,6 @@ class Loader(Generic[A]):
         import numpy as np
 
         return np.from_dlpack(memory)
-
-    def _ones(self, count: int) -> Any:
-        import numpy as np
-
-        return np.ones(count, np.float32)
 
     def _stack(self, samples: list[Any]) -> Any:
         import numpy as np
@@ -221,7 +226,7 @@ class Loader(Generic[A]):
         return self._epoch
 
     def __len__(self) -> int:
-        """Batches per epoch on this rank; the same on every rank."""
+        """Batches per epoch on this rank, the same on every rank; with a selection, of the epoch that began last."""
         return self._engine.batches()
 
     def __repr__(self) -> str:
@@ -239,6 +244,7 @@ class Loader(Generic[A]):
             # The last iteration was left early; this one is a new epoch, as with a DataLoader.
             self._epoch, self._batch = self._epoch + 1, 0
         self._resuming = False
+        self._share(self._epoch)
         running = self._engine.epoch(self._epoch, self._batch)
         self._running = running
         return self._batches(running)
@@ -275,7 +281,7 @@ class Loader(Generic[A]):
             if self._collate_fn is not None:
                 return self._collate_fn(list(zip(samples, labels, strict=True)))
             images = self._stack(samples) if samples and hasattr(samples[0], "shape") else samples
-        return Batch(images, labels, self._array(batch.ids()), self._ones(len(batch)), batch.skipped())
+        return Batch(images, labels, self._array(batch.ids()), self._array(batch.weights()), batch.skipped())
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next iteration reads. Naming the current one keeps the place of a resumed loader."""
@@ -284,7 +290,12 @@ class Loader(Generic[A]):
             self._epoch, self._batch, self._resuming = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on with the next batch, in another process, with any number of threads."""
+        """Everything needed to go on with the next batch, in another process, with any number of threads.
+
+        With a selection on several ranks, save one per rank, or save between epochs: what a rank has heard since the
+        epoch began is its own.
+        """
+        self._flush()
         return {
             "version": _STATE_VERSION,
             "digest": self._engine.digest,
@@ -293,6 +304,7 @@ class Loader(Generic[A]):
             "global_batch": self._batch_size * self._rank_world[1],
             "epoch": self._epoch,
             "batch": self._batch,
+            "selection": self._choice.state() if self._choice is not None else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -303,7 +315,12 @@ class Loader(Generic[A]):
                 raise ConfigError(f"this state has no {key!r}; it is not from a Gristmill loader")
             if state[key] != own[key]:
                 raise ConfigError(f"the state was saved with {key} = {state[key]!r}, but this loader has {own[key]!r}")
+        saved = state.get("selection")
+        if (saved is None) != (self._choice is None):
+            raise ConfigError("the state and this loader differ in their selection; give both the same")
         self._end()
+        if self._choice is not None and saved is not None:
+            self._choice.restore(bytes(saved))
         self._epoch = whole("epoch", state.get("epoch"), 0)
         self._batch = whole("batch", state.get("batch"), 0)
         if self._batch >= len(self):

@@ -59,6 +59,14 @@ class Report:
 
     def _notes(self) -> list[str]:
         notes = []
+        if selection := self.values.get("selection"):
+            kept, samples = selection["kept"], selection["samples"]
+            share = kept / max(samples, 1)
+            notes.append(
+                f"selection {selection['kind']}: {kept:,} of {samples:,} samples ({share:.0%}): {selection['reason']}"
+            )
+            if selection.get("unknown"):
+                notes.append(f"{selection['unknown']} reports of the trainer were no numbers")
         if self.values.get("retries"):
             notes.append(f"{self.values['retries']} reads were tried again")
         if self.values.get("skipped"):

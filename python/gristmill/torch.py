@@ -23,6 +23,7 @@ from gristmill import _gristmill
 from gristmill.errors import ConfigError
 from gristmill.loader import Batch, LoaderArguments, launcher_rank, recipe_text, whole
 from gristmill.loader import Loader as _Loader
+from gristmill.selection import Chooser, selection_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,7 +42,120 @@ def _process_group_rank() -> tuple[int, int]:
     return launcher_rank()
 
 
-class Loader(_Loader[torch.Tensor]):
+class _Learning(Chooser):
+    """Loss and feedback in one: what the loader and the sampler add to a training loop."""
+
+    #: Feedback of the last batch, on its way from a device: ids, and the copy that is under way.
+    _late: tuple[torch.Tensor, torch.Tensor] | None = None
+    _num_classes: int | None = None
+    _entropy: bool = False
+
+    def _gather(self, pack: bytes) -> Sequence[bytes]:
+        distributed = torch.distributed
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return super()._gather(pack)
+        packs: list[Any] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(packs, pack)
+        return packs
+
+    def loss(self, logits: torch.Tensor, batch: Any) -> torch.Tensor:
+        """The cross entropy of a batch, each sample with its weight; tells the selection what was learned.
+
+        It is the mean over the batch. Everything is computed where ``logits`` are, and one small copy per batch
+        comes back.
+        """
+        labels = self._check(logits, batch)
+        each = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        if self._choice is not None:
+            self._tell(logits.detach(), labels, each.detach(), batch.ids)
+            each = each * batch.weights.to(each.device, non_blocking=True)
+        mean: torch.Tensor = each.mean()
+        return mean
+
+    def feedback(
+        self, batch: Any, logits: torch.Tensor | None = None, *, per_sample_loss: torch.Tensor | None = None
+    ) -> None:
+        """Tells the selection what was learned, for a training loop with a loss of its own.
+
+        Give the ``logits`` of a classifier, or the loss of each sample before any weight. Multiply the loss by
+        ``batch.weights`` yourself.
+        """
+        if (logits is None) == (per_sample_loss is None):
+            raise ConfigError("feedback takes logits or per_sample_loss: one of them")
+        if self._choice is None:
+            return
+        if logits is not None:
+            labels = self._check(logits, batch)
+            with torch.no_grad():
+                each = torch.nn.functional.cross_entropy(logits.detach(), labels, reduction="none")
+                self._tell(logits.detach(), labels, each, batch.ids)
+        elif per_sample_loss is not None:
+            each = per_sample_loss.detach().float()
+            if each.shape != (len(batch.ids),):
+                raise ConfigError(f"per_sample_loss has shape {tuple(each.shape)} for {len(batch.ids)} samples")
+            p_true = torch.exp(-each.clamp(min=0))
+            self._send(batch.ids, torch.stack([p_true, 1 - p_true, each]))
+
+    def keep(self, batch: Any, per_sample_loss: torch.Tensor) -> torch.Tensor:
+        """Which samples of a batch that was just forwarded are to be trained on: all but for ``biggest-loser``."""
+        count = len(batch.ids)
+        if per_sample_loss.shape != (count,):
+            raise ConfigError(f"per_sample_loss has shape {tuple(per_sample_loss.shape)} for {count} samples")
+        if self._choice is None:
+            return torch.ones(count, dtype=torch.bool)
+        losses = per_sample_loss.detach().float().cpu().numpy().tobytes()
+        kept = self._choice.keep(batch.ids.cpu().numpy().tobytes(), losses)
+        return torch.frombuffer(bytearray(kept), dtype=torch.bool)
+
+    def _check(self, logits: torch.Tensor, batch: Any) -> torch.Tensor:
+        """The labels of a batch where the logits are; an error if the two do not go together."""
+        if logits.ndim != 2 or len(logits) != len(batch.labels):
+            raise ConfigError(f"logits have shape {tuple(logits.shape)} for {len(batch.labels)} labels")
+        if self._num_classes is not None and logits.shape[1] < self._num_classes:
+            raise ConfigError(f"logits have {logits.shape[1]} columns, but there are {self._num_classes} classes")
+        labels: torch.Tensor = batch.labels
+        return labels.to(logits.device, non_blocking=True)
+
+    @torch.no_grad()
+    def _tell(self, logits: torch.Tensor, labels: torch.Tensor, each: torch.Tensor, ids: torch.Tensor) -> None:
+        log_p = torch.log_softmax(logits.float(), 1)
+        own = labels[:, None]
+        p_true = log_p.gather(1, own)[:, 0].exp()
+        rival = log_p.scatter(1, own, float("-inf")).amax(1).exp()
+        columns = [p_true, rival, each.float()]
+        if self._entropy:
+            columns.append(-(log_p.exp() * log_p).nan_to_num(0).sum(1) / 0.6931471805599453)
+        self._send(ids, torch.stack(columns))
+
+    def _send(self, ids: torch.Tensor, columns: torch.Tensor) -> None:
+        self._flush()
+        if columns.device.type == "cpu":
+            self._take(ids, columns)
+        else:
+            # Not waited for: it is taken when the next batch's is sent, or when an epoch begins or a state is saved.
+            self._late = (ids, columns.to("cpu", non_blocking=True))
+            if columns.device.type == "cuda":
+                self._copied = torch.cuda.Event()
+                self._copied.record()
+
+    def _flush(self) -> None:
+        if self._late is not None:
+            if (copied := getattr(self, "_copied", None)) is not None:
+                copied.synchronize()
+            ids, columns = self._late
+            self._late = None
+            self._take(ids, columns)
+
+    def _take(self, ids: torch.Tensor, columns: torch.Tensor) -> None:
+        if self._choice is not None:
+            self._choice.feedback(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes())
+
+
+def _wants_entropy(selection: str | Mapping[str, Any] | None) -> bool:
+    return isinstance(selection, Mapping) and selection.get("entropy") == "shannon"
+
+
+class Loader(_Learning, _Loader[torch.Tensor]):
     """Shuffled batches as tensors that share the engine's memory. Arguments are those of :class:`gristmill.Loader`.
 
     ``pin_memory``: batches are moved into pinned memory when a CUDA device is there (``None``, the default, or
@@ -53,6 +167,8 @@ class Loader(_Loader[torch.Tensor]):
     ) -> None:
         super().__init__(source, **arguments)
         self._pin = pin_memory is not False and torch.cuda.is_available()
+        self._num_classes = len(self.classes) or None
+        self._entropy = _wants_entropy(arguments.get("selection"))
 
     def _rank(self) -> tuple[int, int]:
         return _process_group_rank()
@@ -60,9 +176,6 @@ class Loader(_Loader[torch.Tensor]):
     def _array(self, memory: _gristmill.Memory) -> torch.Tensor:
         tensor = from_dlpack(memory)
         return tensor.pin_memory() if self._pin else tensor
-
-    def _ones(self, count: int) -> torch.Tensor:
-        return torch.ones(count)
 
     def _stack(self, samples: list[Any]) -> Any:
         return torch.stack(samples)
@@ -151,7 +264,18 @@ class Dataset(TorchDataset[Any]):
         return [(transform(sample), target(label)) for sample, label in zip(samples, labels, strict=True)]
 
 
-class Sampler(TorchSampler[list[int]]):
+class Chosen:
+    """The samples of one batch that a :class:`Sampler` gave: ``ids``, ``labels`` and ``weights``."""
+
+    __slots__ = ("ids", "labels", "weights")
+
+    def __init__(self, ids: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> None:
+        self.ids = ids
+        self.labels = labels
+        self.weights = weights
+
+
+class Sampler(_Learning, TorchSampler[list[int]]):
     """The engine's batch order for an existing DataLoader: ``DataLoader(dataset, batch_sampler=Sampler(...))``.
 
     Seeded, shared by the ranks, with equally many batches on each; ``set_epoch`` and ``state_dict`` as on the Loader.
@@ -161,6 +285,12 @@ class Sampler(TorchSampler[list[int]]):
     >>> sampler = Sampler(dataset, batch_size=100, seed=1)
     >>> len(DataLoader(dataset, batch_sampler=sampler))
     10
+
+    With a ``selection`` an epoch has only the samples worth training. Tell it what was learned, batch by batch::
+
+        for index, (images, labels) in enumerate(dataloader):
+            logits = model(images)
+            loss = sampler.loss(logits, sampler.batch(index, labels))
     """
 
     def __init__(
@@ -174,6 +304,8 @@ class Sampler(TorchSampler[list[int]]):
         rank: int | None = None,
         world_size: int | None = None,
         uneven: str = "pad",
+        selection: str | Mapping[str, Any] | None = None,
+        epochs: int | None = None,
     ) -> None:
         if (rank is None) != (world_size is None):
             raise ConfigError("rank and world_size go together: give both or none")
@@ -188,16 +320,56 @@ class Sampler(TorchSampler[list[int]]):
             bool(drop_last),
         )
         self._seed = whole("seed", seed, 0) if shuffle else None
+        self._rank_world = (self._shape[1], self._shape[2])
+        self._choice = self._new_choice(seed, shuffle, selection_settings(selection, epochs))
+        self._entropy = _wants_entropy(selection)
+        if self._dataset is not None:
+            self._num_classes = len(self._dataset.classes) or None
         self._epoch = 0
         self._batch = 0
         self._resuming = False
-        self._length = len(self._order(0))
+        self._ids: list[list[int]] = []
+        self._weights: list[list[float]] = []
+        self._length = len(_gristmill.order(self._samples, self._seed, 0, *self._shape))
 
-    def _order(self, epoch: int) -> list[list[int]]:
-        return _gristmill.order(self._samples, self._seed, epoch, *self._shape)
+    def _new_choice(self, seed: int, shuffle: bool, settings: dict[str, Any]) -> _gristmill.Choice | None:
+        if settings.get("selection.kind", "uniform") == "uniform":
+            return None
+        batch, rank, world, uneven, drop_last = self._shape
+        pairs = {
+            "loader.batch": batch,
+            "loader.rank": rank,
+            "loader.world": world,
+            "loader.uneven": uneven,
+            "loader.drop_last": str(drop_last).lower(),
+            "loader.seed": seed,
+            "loader.shuffle": str(bool(shuffle)).lower(),
+            **settings,
+        }
+        text = [(key, str(value)) for key, value in pairs.items()]
+        if self._dataset is not None:
+            return self._dataset._own_reader().choice(text)
+        return _gristmill.Choice(self._samples, text)
+
+    def _order(self, epoch: int) -> tuple[list[list[int]], list[list[float]]]:
+        if self._choice is None:
+            return _gristmill.order(self._samples, self._seed, epoch, *self._shape), []
+        self._share(epoch)
+        return self._choice.order(epoch, 0)
 
     def __len__(self) -> int:
-        return self._length
+        return self._length if self._choice is None else self._choice.batches()
+
+    def batch(self, index: int, labels: torch.Tensor) -> Chosen:
+        """The ids and weights of batch ``index`` of the epoch under way, with the labels that were read for it."""
+        index = whole("index", index, 0)
+        if index >= len(self._ids):
+            raise ConfigError(f"there is no batch {index}: this epoch has {len(self._ids)}")
+        ids = torch.tensor(self._ids[index])
+        weights = torch.tensor(self._weights[index]) if self._weights else torch.ones(len(ids))
+        if len(labels) != len(ids):
+            raise ConfigError(f"batch {index} has {len(ids)} samples, but {len(labels)} labels were given")
+        return Chosen(ids, labels, weights)
 
     def __iter__(self) -> Iterator[list[int]]:
         if self._batch > 0 and not self._resuming:
@@ -206,7 +378,8 @@ class Sampler(TorchSampler[list[int]]):
         if self._dataset is not None:
             self._dataset.set_epoch(self._epoch)
         # At its end it stays in this epoch: a DataLoader asks for the last batch long before it is trained.
-        for ids in self._order(self._epoch)[self._batch :]:
+        self._ids, self._weights = self._order(self._epoch)
+        for ids in self._ids[self._batch :]:
             self._batch += 1
             yield ids
 
@@ -219,12 +392,14 @@ class Sampler(TorchSampler[list[int]]):
     def state_dict(self, *, batches_trained: int | None = None) -> dict[str, Any]:
         """Where it is. A DataLoader with workers asks for batches ahead of training: say how many were trained."""
         batch = self._batch if batches_trained is None else whole("batches_trained", batches_trained, 0)
+        self._flush()
         return {
             "samples": self._samples,
             "seed": self._seed,
             "shape": list(self._shape),
             "epoch": self._epoch,
             "batch": batch,
+            "selection": self._choice.state() if self._choice is not None else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -235,6 +410,11 @@ class Sampler(TorchSampler[list[int]]):
                 raise ConfigError(
                     f"the state was saved with {key} = {state.get(key)!r}, but this sampler has {own[key]!r}"
                 )
+        saved = state.get("selection")
+        if (saved is None) != (self._choice is None):
+            raise ConfigError("the state and this sampler differ in their selection; give both the same")
+        if self._choice is not None and saved is not None:
+            self._choice.restore(bytes(saved))
         self._epoch = whole("epoch", state.get("epoch"), 0)
         self._batch = whole("batch", state.get("batch"), 0)
         if self._batch >= len(self):

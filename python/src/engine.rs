@@ -1,5 +1,6 @@
 //! The loader's engine: a data set, a recipe and settings, opened once.
 
+use crate::choice::Choice;
 use crate::enter;
 use crate::epoch::Epoch;
 use crate::error::exception;
@@ -109,7 +110,14 @@ impl Engine {
 
     /// Batches per epoch on this rank, without making an order.
     fn batches(&self) -> u32 {
-        gristmill_core::plan::batches(self.catalog.len(), self.loader.options().shape)
+        self.loader.batches()
+    }
+
+    /// What selects the samples of an epoch; None when all are trained.
+    #[getter]
+    fn choice(&self) -> Option<Choice> {
+        let options = self.loader.options();
+        self.loader.choice().map(|choice| Choice::new(choice.clone(), options.shape, options.shuffle))
     }
 
     /// Type, layout and shape of one sample; None without a recipe.

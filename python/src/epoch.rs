@@ -82,6 +82,7 @@ pub(crate) struct Batch {
     images: Option<Place>,
     ids: Numbers,
     labels: Numbers,
+    weights: Place,
 }
 
 /// Whole numbers as PyTorch wants them.
@@ -109,7 +110,8 @@ impl Batch {
             Data::Tensor(tensor) => Some(Place::of(tensor.bytes_mut())),
             Data::Raw(_) => None,
         };
-        Batch { inner: Arc::new(batch), images, ids, labels }
+        let weights = Place::of(&mut batch.weights[..]);
+        Batch { inner: Arc::new(batch), images, ids, labels, weights }
     }
 }
 
@@ -133,6 +135,11 @@ impl Batch {
     /// Their labels, as int64.
     fn labels(&self) -> Memory {
         self.labels.lend()
+    }
+
+    /// What each one's loss is to be multiplied by, as float32.
+    fn weights(&self) -> Memory {
+        Memory::new(self.inner.clone(), self.weights, vec![self.inner.len() as i64], DataType::F32)
     }
 
     /// All samples as one tensor; None without a recipe.

@@ -1,11 +1,12 @@
 //! The Python extension `gristmill._gristmill`: a thin door to the engine.
 //!
 //! `enter` is the one way in for calls that take time; `error` turns errors into exceptions; `memory` lends the
-//! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id.
+//! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id; `choice` selects.
 //!
 //! Deliberately not here: anything a user meets. The package `gristmill` around it has the names, defaults and
 //! docstrings. Importing this starts no thread and no runtime.
 
+mod choice;
 mod engine;
 mod enter;
 mod epoch;
@@ -21,6 +22,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _gristmill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<choice::Choice>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<epoch::Epoch>()?;
     module.add_class::<epoch::Batch>()?;

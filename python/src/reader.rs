@@ -1,5 +1,6 @@
 //! Samples by id on the calling thread, for programs with their own order and workers.
 
+use crate::choice::Choice;
 use crate::engine::{Found, Request, described};
 use crate::enter;
 use crate::epoch::Batch;
@@ -54,6 +55,14 @@ impl Reader {
     #[getter]
     fn output(&self) -> Option<(&'static str, &'static str, [usize; 3])> {
         self.reader.output().map(described)
+    }
+
+    /// What selects among its samples, as the settings say.
+    fn choice(&self, py: Python<'_>, settings: Vec<(String, String)>) -> PyResult<Choice> {
+        enter::short(py, move || {
+            let catalog = self.reader.catalog();
+            Choice::among(catalog.labels()?, catalog.sizes()?, &settings)
+        })
     }
 
     /// Whether it can be used in a forked child.

@@ -9,9 +9,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod math;
 pub mod nearest;
 pub mod plan;
 pub mod rng;
+pub mod score;
+pub mod select;
 
 use std::fmt;
 

@@ -8,8 +8,8 @@
 //! Where the number of samples does not divide, the end of the epoch is evened out ([`Uneven`]): every rank gets
 //! equally many samples and so equally many batches, always, because a rank that waits alone hangs a job.
 //!
-//! Deliberately not here: which samples are worth training (selection will hand its list to [`Plan::of`]), where
-//! they lie, and the bytes.
+//! Deliberately not here: which samples are worth training (`select` hands its list and weights to
+//! [`Plan::weighted`]), where they lie, and the bytes.
 
 use crate::rng::{Purpose, Stream};
 use crate::{Invalid, SampleId};
@@ -78,6 +78,8 @@ pub fn batches(samples: u32, shape: Shape) -> u32 {
 #[derive(Debug, Clone)]
 pub struct Plan {
     order: Vec<u32>,
+    /// What each sample's loss is multiplied by, in the same order; empty when all are 1.
+    weights: Vec<f32>,
     shape: Shape,
 }
 
@@ -98,7 +100,15 @@ impl Plan {
         if order.len() > u32::MAX as usize {
             return Err(Invalid(format!("{} samples are more than an epoch can hold", order.len())));
         }
-        Ok(Plan { order, shape })
+        Ok(Plan { order, weights: Vec::new(), shape })
+    }
+
+    /// A given order of sample ids, each with its weight; no weights are all 1.
+    pub fn weighted(order: Vec<u32>, weights: Vec<f32>, shape: Shape) -> Result<Plan, Invalid> {
+        if !weights.is_empty() && weights.len() != order.len() {
+            return Err(Invalid(format!("{} samples but {} weights", order.len(), weights.len())));
+        }
+        Ok(Plan { weights, ..Plan::of(order, shape)? })
     }
 
     /// The shape this plan was made for.
@@ -132,6 +142,18 @@ impl Plan {
         let places = self.places(batch);
         assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
         SampleId(self.order[(places.start + slot) % self.order.len()])
+    }
+
+    /// What the loss of sample `slot` of batch `batch` is multiplied by. Panics outside of the plan.
+    pub fn weight(&self, batch: u32, slot: usize) -> f32 {
+        let places = self.places(batch);
+        assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
+        self.weights.get((places.start + slot) % self.order.len()).copied().unwrap_or(1.0)
+    }
+
+    /// Whether every weight is 1.
+    pub fn is_plain(&self) -> bool {
+        self.weights.is_empty()
     }
 
     fn cut(&self) -> (u32, u32) {
@@ -197,6 +219,16 @@ mod tests {
             assert_eq!(global(1, b), global(2, b));
             assert_eq!(global(1, b), global(8, b));
         }
+    }
+
+    #[test]
+    fn a_weight_goes_with_its_sample() {
+        let shape = Shape { world: 2, rank: 1, ..Shape::single(2) };
+        let plan = Plan::weighted(vec![7, 8, 9, 4, 5], vec![1.0, 2.0, 3.0, 4.0, 5.0], shape).unwrap();
+        assert_eq!(ids(&plan), [9, 4, 7], "padded with the first");
+        let weights = [plan.weight(0, 0), plan.weight(0, 1), plan.weight(1, 0)];
+        assert!([3.0, 4.0, 1.0].iter().zip(weights).all(|(a, b): (&f32, f32)| a.to_bits() == b.to_bits()));
+        assert!(Plan::weighted(vec![1, 2], vec![1.0], shape).is_err());
     }
 
     #[test]

@@ -16,10 +16,12 @@ pub use keys::{KEYS, Key};
 pub use units::{format_bytes, parse_bytes};
 
 use crate::loader::{LoaderOptions, OnBad};
+use crate::selection::SelectionOptions;
 use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
 use crate::{Error, Kind, Result};
 use gristmill_core::nearest::nearest;
 use gristmill_core::plan::{Shape, Uneven};
+use gristmill_core::select::Selection;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -80,6 +82,11 @@ pub struct Settings {
     pub(crate) fault_share: f64,
     pub(crate) fault_seed: u64,
     pub(crate) catalog_folder: String,
+    pub(crate) selection_kind: String,
+    pub(crate) selection_epochs: u32,
+    pub(crate) class_floor: f64,
+    /// Options of the selection that somebody set, by name.
+    pub(crate) selection_options: BTreeMap<&'static str, String>,
 }
 
 /// Settings together with who set each of them.
@@ -182,7 +189,7 @@ impl Config {
             let toml::Value::Table(values) = values else {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
-                return Err(error.hint("sections are [loader], [recipe], [store] and [catalog]"));
+                return Err(error.hint("sections are [loader], [recipe], [selection], [store] and [catalog]"));
             };
             for (name, value) in values {
                 let index = find(&format!("{section}.{name}"), &path.display().to_string())?;
@@ -222,7 +229,17 @@ impl Settings {
             ))
             .hint("one attempt must end before all of them must"));
         }
-        Ok(())
+        self.selection().map(|_| ())
+    }
+
+    /// Which samples an epoch trains on. An option that the way does not have is an error.
+    pub fn selection(&self) -> Result<SelectionOptions> {
+        let mut selection = Selection::named(&self.selection_kind)?;
+        for (option, value) in &self.selection_options {
+            selection.set(option, value)?;
+        }
+        let epochs = (self.selection_epochs > 0).then_some(self.selection_epochs);
+        Ok(SelectionOptions { selection, epochs, class_floor: self.class_floor })
     }
 
     /// How the loader is to work.
@@ -247,6 +264,8 @@ impl Settings {
             pixels_max: self.pixels_max,
             on_bad: self.on_bad,
             stall_ms_max: self.stall_ms_max,
+            // Settings that could not be understood do not get past `check`.
+            selection: self.selection().unwrap_or_default(),
         }
     }
 

@@ -15,6 +15,7 @@ pub mod loader;
 pub mod open;
 pub mod reader;
 pub mod report;
+pub mod selection;
 pub mod store;
 
 pub use error::{Error, Kind, Result};

@@ -7,7 +7,7 @@
 //! Memory: finished and growing batches, raw bytes on their way, and each thread's scratch share one limit,
 //! `memory_bytes_max`, divided up front in [`Budget`]. A batch that the consumer holds is the consumer's.
 //!
-//! Deliberately not here: which samples an epoch has (the plan's business), and any cache.
+//! Deliberately not here: which samples an epoch has (the plan's business, or that of `selection`), and any cache.
 
 mod batch;
 mod budget;
@@ -19,6 +19,7 @@ pub use batch::{BadSample, Batch, Data, Tensor};
 
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
+use crate::selection::{Choice, SelectionOptions, SelectionReport};
 use crate::{Error, Kind, Result};
 use batch::Pool;
 use budget::{Budget, Demand};
@@ -62,6 +63,8 @@ pub struct LoaderOptions {
     pub on_bad: OnBad,
     /// How long the consumer may wait for one batch before that is an error.
     pub stall_ms_max: u64,
+    /// Which samples an epoch trains on.
+    pub selection: SelectionOptions,
 }
 
 /// What a thread, the fetcher and the consumer must know in one epoch.
@@ -92,6 +95,8 @@ pub struct Loader {
     options: LoaderOptions,
     rules: Rules,
     pool: Arc<Pool>,
+    /// None for the plain loader, which needs no memory per sample for it.
+    choice: Option<Arc<Choice>>,
 }
 
 impl Loader {
@@ -132,7 +137,14 @@ impl Loader {
             set: set.clone(),
         };
         let pool = Arc::new(Pool::new(budget.one as usize, (budget.batches / budget.one.max(1)) as usize));
-        Ok(Loader { set, pipeline, options, rules, pool })
+        let choice = if options.selection.selection.needs_feedback() {
+            let (catalog, shape) = (set.catalog(), options.shape);
+            let (labels, sizes) = (catalog.labels()?, catalog.sizes()?);
+            Some(Arc::new(Choice::new(&options.selection, labels, sizes, options.seed, shape.world)?))
+        } else {
+            None
+        };
+        Ok(Loader { set, pipeline, options, rules, pool, choice })
     }
 
     /// The data set.
@@ -150,20 +162,40 @@ impl Loader {
         self.rules.output
     }
 
-    /// The order of an epoch and this rank's part of it.
+    /// What decides which samples an epoch has; none for the plain loader.
+    pub fn choice(&self) -> Option<&Arc<Choice>> {
+        self.choice.as_ref()
+    }
+
+    /// How many batches every rank trains in the epoch that began last, or would in a plain one.
+    pub fn batches(&self) -> u32 {
+        let samples = self.choice().map_or_else(|| self.set.catalog().len(), |choice| choice.samples());
+        gristmill_core::plan::batches(samples, self.options.shape)
+    }
+
+    /// The order of an epoch and this rank's part of it. With a selection this begins the epoch: what comes after
+    /// the one before it is decided, and feedback about that is no longer taken.
     pub fn plan(&self, epoch: u64) -> Result<Plan> {
+        Ok(self.decide(epoch)?.0)
+    }
+
+    fn decide(&self, epoch: u64) -> Result<(Plan, Option<SelectionReport>)> {
+        if let Some(choice) = &self.choice {
+            let (plan, report) = choice.plan(epoch, self.options.shape, self.options.shuffle)?;
+            return Ok((plan, Some(report)));
+        }
         let samples = self.set.catalog().len();
         let plan = if self.options.shuffle {
             Plan::shuffled(samples, self.options.seed, epoch, self.options.shape)
         } else {
             Plan::in_order(samples, self.options.shape)
         };
-        Ok(plan?)
+        Ok((plan?, None))
     }
 
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
-        let plan = self.plan(epoch)?;
+        let (plan, selection) = self.decide(epoch)?;
         if from_batch > plan.batches() {
             let batches = plan.batches();
             return Err(Error::config(format!(
@@ -191,10 +223,12 @@ impl Loader {
         }
         let from_memory = self.set.resident_bytes() > 0;
         let threads_used = self.options.threads;
-        let report = EpochReport { epoch, threads: threads_used, from_memory, ..EpochReport::default() };
+        let report =
+            EpochReport { epoch, threads: threads_used, from_memory, selection, ..EpochReport::default() };
         Ok(Epoch {
             work,
             set: self.set.clone(),
+            choice: self.choice.clone(),
             threads,
             passed_over: Vec::new(),
             report,
@@ -214,6 +248,7 @@ impl Loader {
 pub struct Epoch {
     work: Arc<Work>,
     set: Arc<DataSet>,
+    choice: Option<Arc<Choice>>,
     threads: Vec<JoinHandle<()>>,
     /// Bad samples of batches that were passed over because nothing was left of them.
     passed_over: Vec<BadSample>,
@@ -351,6 +386,10 @@ impl Epoch {
         }
         if !self.over {
             self.report.wall_ms = self.started.elapsed().as_secs_f64() * 1e3;
+            if let Some(choice) = &self.choice {
+                self.over = true;
+                choice.observe(&self.report(), &self.work.meters.times());
+            }
         }
         self.over = true;
     }

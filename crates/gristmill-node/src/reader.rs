@@ -109,7 +109,8 @@ impl Reader {
             ),
             Some(pipeline) => Data::Tensor(self.process(pipeline, epoch, ids)?),
         };
-        Ok(Batch { epoch, index: 0, ids: ids.to_vec(), labels, skipped: Vec::new(), data })
+        let weights = vec![1.0; ids.len()];
+        Ok(Batch { epoch, index: 0, ids: ids.to_vec(), labels, weights, skipped: Vec::new(), data })
     }
 
     /// Reads and processes some samples at a time, so that little raw data is held.

@@ -6,9 +6,12 @@
 //!
 //! Deliberately not here: advice and decisions, which are the steering's, and printing, which is the caller's.
 
+use crate::selection::SelectionReport;
+use gristmill_core::score::ReadTimes;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What the threads do with their time, in nanoseconds, added up over all of them.
@@ -25,9 +28,22 @@ pub(crate) struct Meters {
     pub(crate) cpu_ns: AtomicU64,
     pub(crate) fetched_bytes: AtomicU64,
     pub(crate) processed: AtomicU64,
+    /// How long reads from the store took, by their size.
+    times: Mutex<ReadTimes>,
 }
 
 impl Meters {
+    /// Notes one read from the store.
+    pub(crate) fn note_read(&self, bytes: usize, took: Duration) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.note(u32::try_from(bytes).unwrap_or(u32::MAX), took.as_secs_f64());
+    }
+
+    /// How long reads from the store took so far.
+    pub(crate) fn times(&self) -> ReadTimes {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Time the threads gave so far to getting bytes, decoding, and the other ops.
     fn work(&self) -> [u64; 3] {
         let fetch = self.read_ns.load(Relaxed) + self.starved_ns.load(Relaxed);
@@ -150,6 +166,8 @@ pub struct EpochReport {
     pub fetched_samples_mean: f64,
     /// Threads.
     pub threads: usize,
+    /// What was selected; none for a plain epoch.
+    pub selection: Option<SelectionReport>,
 }
 
 impl EpochReport {
@@ -206,6 +224,20 @@ impl fmt::Display for EpochReport {
             time(self.starved_ms),
             time(self.full_ms)
         )?;
+        if let Some(selection) = &self.selection {
+            write!(
+                f,
+                "\n  selection {}: {} of {} samples ({:.0} %): {}",
+                selection.kind,
+                selection.kept,
+                selection.samples,
+                selection.kept_share() * 100.0,
+                selection.reason
+            )?;
+            if selection.unknown > 0 {
+                write!(f, "\n  {} reports of the trainer were no numbers", selection.unknown)?;
+            }
+        }
         if self.retries > 0 {
             write!(f, "\n  {} reads were tried again", self.retries)?;
         }

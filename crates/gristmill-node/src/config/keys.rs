@@ -5,6 +5,7 @@ use super::units::{format_bytes, parse_bytes};
 use crate::loader::OnBad;
 use crate::store::RetryOptions;
 use gristmill_core::plan::Uneven;
+use gristmill_core::select::Selection;
 
 /// The largest values, which only keep slips of the hand out: nobody means more.
 const U32_MAX: u64 = u32::MAX as u64;
@@ -72,6 +73,10 @@ impl Default for Settings {
             fault_share: 0.0,
             fault_seed: 0,
             catalog_folder: String::new(),
+            selection_kind: "uniform".into(),
+            selection_epochs: 0,
+            class_floor: 0.05,
+            selection_options: std::collections::BTreeMap::new(),
         }
     }
 }
@@ -86,6 +91,26 @@ macro_rules! key {
                 Ok(())
             },
             get: |settings| $show(&settings.$($field).+),
+        }
+    };
+}
+
+/// An option that only some ways to select have. Empty is the way's own default.
+macro_rules! selection_key {
+    ($option:literal, $meaning:literal) => {
+        Key {
+            name: concat!("selection.", $option),
+            meaning: $meaning,
+            set: |settings, text| {
+                if text.is_empty() {
+                    settings.selection_options.remove($option);
+                    return Ok(());
+                }
+                Selection::accepts($option, text)?;
+                settings.selection_options.insert($option, text.to_string());
+                Ok(())
+            },
+            get: |settings| settings.selection_options.get($option).cloned().unwrap_or_default(),
         }
     };
 }
@@ -154,6 +179,58 @@ pub const KEYS: &[Key] = &[
         whole::<u64, 1, PIXELS_MAX>,
         shown
     ),
+    key!(
+        "selection.kind",
+        "which samples an epoch trains on: a way to select",
+        selection_kind,
+        selection_kind,
+        shown
+    ),
+    key!(
+        "selection.epochs",
+        "how many epochs the run has, so that the last ones can train on everything; 0 is unknown",
+        selection_epochs,
+        whole::<u32, 0, 1_000_000>,
+        shown
+    ),
+    key!(
+        "selection.class_floor",
+        "the share of its samples that every class keeps, at least one",
+        class_floor,
+        share,
+        shown
+    ),
+    selection_key!("warmup", "full epochs first"),
+    selection_key!("full_share", "the share of epochs at the end that train on everything"),
+    selection_key!("smoothing", "bucket, weighted: how much of the old threshold stays in the new one"),
+    selection_key!("relax", "bucket: the threshold as a part of the median score"),
+    selection_key!("relax_cost", "bucket: the same for the cost of fetching"),
+    selection_key!("quantile", "bucket: above 0, the threshold is this quantile instead"),
+    selection_key!("floor", "bucket: the share of samples that stays active"),
+    selection_key!("out_max", "bucket: the share of samples that may go to rest after one epoch"),
+    selection_key!("recall", "bucket: bring resting samples back when training stagnates"),
+    selection_key!("recall_share", "bucket: the share of the resting samples that comes back"),
+    selection_key!("stagnation", "bucket: after how many epochs without a better accuracy"),
+    selection_key!("probe", "bucket: the share that never rests, by which stagnation is judged"),
+    selection_key!(
+        "soft",
+        "bucket: skip only this share of the resting samples; the others carry its weight"
+    ),
+    selection_key!("criteria", "bucket: which criteria decide; auto is the vote when training waits for I/O"),
+    selection_key!("entropy", "bucket: the formula of the entropy"),
+    selection_key!("polarity", "bucket: which side of a threshold is important"),
+    selection_key!("noise", "weighted: the noise that skipping may add, as a share of what there is"),
+    selection_key!("least", "weighted: the least chance of being trained in an epoch"),
+    selection_key!("cost", "weighted: skip what is dear to fetch sooner when training waits for I/O"),
+    selection_key!("pressure", "online: how much likelier the largest loss is drawn than the smallest"),
+    selection_key!("pressure_end", "online: the same in the last epoch"),
+    selection_key!("share", "online, proxy: how many samples an epoch has, as a share"),
+    selection_key!("draw", "active-bias: draw by the variation instead of weighting by it"),
+    selection_key!("power", "biggest-loser, iis: the chance is the percentile of the loss to this power"),
+    selection_key!("history", "biggest-loser, iis: losses that a percentile is taken of"),
+    selection_key!("staleness", "biggest-loser: epochs in a row that go by the last known losses"),
+    selection_key!("reuse", "iis: every so many epochs are full"),
+    selection_key!("prune", "infobatch: the share of the samples below the mean loss that is skipped"),
     key!(
         "store.reads_in_flight",
         "reads under way at once; 0 decides by the kind of store",
@@ -274,6 +351,11 @@ fn show_uneven(uneven: Uneven) -> String {
         Uneven::Drop => "drop".into(),
         Uneven::Pad => "pad".into(),
     }
+}
+
+fn selection_kind(text: &str) -> Result<String, String> {
+    let known = Selection::NAMES.contains(&text);
+    known.then(|| text.to_string()).ok_or_else(|| format!("one of {}", Selection::NAMES.join(", ")))
 }
 
 fn on_bad(text: &str) -> Result<OnBad, String> {

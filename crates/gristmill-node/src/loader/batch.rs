@@ -43,6 +43,8 @@ pub struct Batch {
     pub ids: Vec<u32>,
     /// Their labels.
     pub labels: Vec<u32>,
+    /// What each one's loss is to be multiplied by; 1 unless selection says otherwise.
+    pub weights: Vec<f32>,
     /// The samples that were left out because they are bad.
     pub skipped: Vec<BadSample>,
     /// The samples' content.

@@ -28,7 +28,11 @@ async fn drive(work: &Work, set: &DataSet) {
             reads.push(async move {
                 let start = Instant::now();
                 let bytes = set.read(id).await;
-                add(&work.meters.flight_ns, start.elapsed());
+                let took = start.elapsed();
+                add(&work.meters.flight_ns, took);
+                if let Ok(bytes) = &bytes {
+                    work.meters.note_read(bytes.len(), took);
+                }
                 Fetched { claim, bytes, cost }
             });
         }

@@ -378,11 +378,17 @@ impl Work {
             Data::Raw(raw.into_iter().flat_map(|(_, samples)| samples).collect())
         };
         let labels = ids.iter().map(|&id| labels[id as usize]).collect();
+        let weights = if self.plan.is_plain() {
+            vec![1.0; ids.len()]
+        } else {
+            (0..all).filter(good).map(|slot| self.plan.weight(index, slot)).collect()
+        };
         Ok(Batch {
             epoch,
             index,
             ids,
             labels,
+            weights,
             skipped: bad.into_iter().map(|(_, sample)| sample).collect(),
             data,
         })

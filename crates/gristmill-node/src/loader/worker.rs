@@ -56,7 +56,11 @@ impl Kit {
         }
         let start = Instant::now();
         let bytes = self.set.read_now(id);
-        add(&self.work.meters.read_ns, start.elapsed());
+        let took = start.elapsed();
+        add(&self.work.meters.read_ns, took);
+        if let Ok(bytes) = &bytes {
+            self.work.meters.note_read(bytes.len(), took);
+        }
         bytes
     }
 

@@ -51,6 +51,7 @@ fn options() -> LoaderOptions {
         pixels_max: 1 << 24,
         on_bad: OnBad::Raise,
         stall_ms_max: 60_000,
+        selection: gristmill_node::selection::SelectionOptions::default(),
     }
 }
 

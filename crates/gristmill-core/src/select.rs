@@ -1,0 +1,345 @@
+//! Which samples an epoch trains on, and with what weight.
+//!
+//! A [`Selector`] is told what the trainer learned ([`Selector::feedback`]) and decides at the epoch boundary, before
+//! anything is fetched, which ids the next epoch has ([`Selector::begin`]). How it decides is one closed enum,
+//! [`Selection`]: the plain epoch, IOWA's buckets, the published baselines and our own `weighted`.
+//!
+//! Whatever the way, three promises hold. No class vanishes: each keeps a share of its samples. No epoch is empty.
+//! And the decision is a pure function of the scores, the seed and the epoch, computed in the order of ids, so all
+//! ranks decide alike and a restart changes nothing.
+//!
+//! Deliberately not here: batches and ranks (`plan`), near-duplicates (`family`), the trainer.
+
+mod baselines;
+mod bucket;
+mod floor;
+mod options;
+mod percentile;
+mod state;
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "these values are exact")]
+mod tests;
+mod weighted;
+
+pub use options::{
+    ActiveBias, BiggestLoser, Bucket, Criteria, Iis, InfoBatch, Online, Proxy, Selection, Weighted,
+};
+
+use crate::Invalid;
+use crate::rng::{Purpose, Stream};
+use crate::score::{EntropyForm, Feedback, ReadTimes, Scores};
+
+/// What does not change during a run.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Every sample's label.
+    pub labels: Vec<u32>,
+    /// Every sample's bytes in the store.
+    pub sizes: Vec<u32>,
+    /// Where all randomness comes from.
+    pub seed: u64,
+    /// How many epochs the run has, if that is known: the last ones may train on everything.
+    pub epochs: Option<u32>,
+    /// The share of its samples that every class keeps, at least one.
+    pub class_floor: f64,
+}
+
+/// What the loader saw since the last epoch began.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Readings {
+    /// Whether training waits for the store.
+    pub io_bound: bool,
+    /// How long reads from the store take.
+    pub times: ReadTimes,
+}
+
+/// The samples of one epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    /// The epoch.
+    pub epoch: u64,
+    /// The ids in ascending order; a way that draws with replacement may repeat one.
+    pub ids: Vec<u32>,
+    /// What each one's loss is multiplied by; empty when all are 1.
+    pub weights: Vec<f32>,
+    /// What was decided, in numbers.
+    pub summary: Summary,
+}
+
+/// What was decided, in numbers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    /// Samples of the data set.
+    pub samples: u32,
+    /// Samples of this epoch, each counted once.
+    pub kept: u32,
+    /// Resting samples that came back.
+    pub recalled: u32,
+    /// Samples that were added because their class would have had too few.
+    pub for_classes: u32,
+    /// Reports of the trainer that were no numbers, so far.
+    pub unknown: u64,
+    /// The threshold in use, if there is one.
+    pub threshold: Option<f64>,
+    /// Whether a small model is to be trained in this epoch.
+    pub proxy: bool,
+    /// Why, in one line.
+    pub reason: String,
+}
+
+/// What a way to select gives: ids in ascending order, weights beside them (or none), and why.
+#[derive(Debug, Default)]
+struct Pick {
+    ids: Vec<u32>,
+    weights: Vec<f32>,
+    threshold: Option<f64>,
+    recalled: u32,
+    reason: String,
+}
+
+impl Pick {
+    /// Everything, for this reason.
+    fn all(samples: usize, reason: impl Into<String>) -> Pick {
+        Pick { ids: (0..samples as u32).collect(), reason: reason.into(), ..Pick::default() }
+    }
+}
+
+/// What each way has to remember beside the scores.
+#[derive(Debug, Clone, PartialEq)]
+enum Memory {
+    Nothing,
+    Bucket(bucket::Memory),
+    History(baselines::History),
+    Losses(percentile::Losses),
+    Fixed(Vec<u32>),
+    Weighted(weighted::Memory),
+}
+
+/// Decides, epoch by epoch, who is trained.
+#[derive(Debug, Clone)]
+pub struct Selector {
+    selection: Selection,
+    facts: Facts,
+    classes: u32,
+    scores: Scores,
+    memory: Memory,
+    chosen: Option<Chosen>,
+    /// One bit per sample: served in this epoch.
+    served: Vec<u64>,
+}
+
+impl Selector {
+    /// A selector that has heard nothing yet.
+    pub fn new(selection: Selection, facts: Facts) -> Result<Selector, Invalid> {
+        let samples = facts.labels.len();
+        if samples == 0 {
+            return Err(Invalid("there is nothing to select from: the data set has no samples".into()));
+        }
+        if facts.sizes.len() != samples {
+            return Err(Invalid(format!("{samples} labels but {} sizes", facts.sizes.len())));
+        }
+        if !(0.0..=1.0).contains(&facts.class_floor) {
+            return Err(Invalid(format!("selection.class_floor = {} is not from 0 to 1", facts.class_floor)));
+        }
+        if facts.epochs == Some(0) {
+            return Err(Invalid("selection.epochs is 0; it must be at least 1".into()));
+        }
+        let classes = facts.labels.iter().max().map_or(0, |label| label + 1);
+        if classes as usize > samples.max(1 << 24) {
+            return Err(Invalid(format!("a label is {}, which is more than any data set has", classes - 1)));
+        }
+        let form = match &selection {
+            Selection::Bucket(bucket) => bucket.entropy,
+            _ => EntropyForm::Ce,
+        };
+        let memory = match &selection {
+            Selection::Uniform | Selection::Online(_) | Selection::InfoBatch(_) | Selection::Iis(_) => {
+                Memory::Nothing
+            }
+            Selection::Bucket(_) => Memory::Bucket(bucket::Memory::new(samples)),
+            Selection::ActiveBias(_) => Memory::History(baselines::History::new(samples)),
+            Selection::BiggestLoser(s) => Memory::Losses(percentile::Losses::new(s.history as usize)),
+            Selection::Proxy(_) => Memory::Fixed(Vec::new()),
+            Selection::Weighted(_) => Memory::Weighted(weighted::Memory::new(samples, facts.seed)),
+        };
+        let scores = Scores::new(samples, form);
+        let served = vec![0; samples.div_ceil(64)];
+        Ok(Selector { selection, facts, classes, scores, memory, chosen: None, served })
+    }
+
+    /// How it selects.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// The last known facts of every sample.
+    pub fn scores(&self) -> &Scores {
+        &self.scores
+    }
+
+    /// The samples of the epoch that began last.
+    pub fn chosen(&self) -> Option<&Chosen> {
+        self.chosen.as_ref()
+    }
+
+    /// Refuses what cannot be about samples of this epoch.
+    pub fn check(&self, said: &Feedback<'_>) -> Result<(), Invalid> {
+        let Some(chosen) = &self.chosen else {
+            return Err(Invalid("feedback before the first epoch: no sample was served yet".into()));
+        };
+        let epoch = chosen.epoch;
+        let strange = |&&id: &&u32| {
+            let known = (id as usize) < self.scores.len();
+            known && self.served[id as usize / 64] >> (id % 64) & 1 == 0
+        };
+        if let Some(id) = said.ids.iter().find(strange) {
+            return Err(Invalid(format!(
+                "feedback names sample {id}, which was not served in epoch {epoch}"
+            )));
+        }
+        self.scores.check(said)
+    }
+
+    /// Writes down what the trainer says about samples of this epoch. On an error nothing is written.
+    pub fn feedback(&mut self, said: &Feedback<'_>) -> Result<(), Invalid> {
+        self.check(said)?;
+        let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
+        self.scores.feedback(said, epoch)?;
+        if let Memory::History(history) = &mut self.memory {
+            history.visit(said.ids, said.p_true);
+        }
+        Ok(())
+    }
+
+    /// Which of the samples that were just forwarded are to be trained on; all of them but for `biggest-loser`.
+    pub fn keep(&mut self, ids: &[u32], losses: &[f32]) -> Result<Vec<bool>, Invalid> {
+        if ids.len() != losses.len() {
+            return Err(Invalid(format!("{} ids but {} losses", ids.len(), losses.len())));
+        }
+        let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
+        let (Selection::BiggestLoser(options), Memory::Losses(known)) = (&self.selection, &mut self.memory)
+        else {
+            return Ok(vec![true; ids.len()]);
+        };
+        if !percentile::forwards_all(options, epoch) {
+            return Ok(vec![true; ids.len()]);
+        }
+        Ok(percentile::keep(options, known, self.facts.seed, epoch, ids, losses))
+    }
+
+    /// Decides which samples `epoch` has. Asking again for the same epoch gives the same answer.
+    pub fn begin(&mut self, epoch: u64, readings: &Readings) -> Result<&Chosen, Invalid> {
+        let before = self.chosen.as_ref().map(|chosen| chosen.epoch);
+        if before.is_some_and(|before| epoch < before) {
+            let now = before.unwrap_or(0);
+            return Err(Invalid(format!(
+                "epoch {epoch} is past: selection has learned up to epoch {now}; start anew or load a saved state"
+            )));
+        }
+        if before != Some(epoch) {
+            self.scores.settle();
+            let mut pick = self.pick(epoch, before, readings);
+            let for_classes = floor::keep_classes(&self.facts, self.classes, &self.scores, &mut pick);
+            self.remember(epoch, pick, for_classes);
+        }
+        self.chosen.as_ref().ok_or_else(|| Invalid("no epoch has begun".into()))
+    }
+
+    fn pick(&mut self, epoch: u64, before: Option<u64>, readings: &Readings) -> Pick {
+        let samples = self.scores.len();
+        if before.is_none() && self.scores.seen.iter().all(|&seen| seen == 0) && epoch == 0 {
+            return Pick::all(samples, "the first epoch trains on everything");
+        }
+        let context = Context { facts: &self.facts, scores: &self.scores, epoch, before, readings };
+        match (&self.selection, &mut self.memory) {
+            (Selection::Bucket(options), Memory::Bucket(memory)) => bucket::pick(options, memory, &context),
+            (Selection::Online(options), _) => baselines::online(options, &context),
+            (Selection::ActiveBias(options), Memory::History(history)) => {
+                baselines::active_bias(options, history, &context)
+            }
+            (Selection::BiggestLoser(options), _) => percentile::stale(options, &context),
+            (Selection::Proxy(options), Memory::Fixed(ids)) => baselines::proxy(options, ids, &context),
+            (Selection::Iis(options), _) => percentile::iis(options, &context),
+            (Selection::InfoBatch(options), _) => baselines::infobatch(options, &context),
+            (Selection::Weighted(options), Memory::Weighted(memory)) => {
+                weighted::pick(options, memory, &context)
+            }
+            _ => Pick::all(samples, "every sample, once"),
+        }
+    }
+
+    fn remember(&mut self, epoch: u64, pick: Pick, for_classes: u32) {
+        let proxy = matches!(&self.selection, Selection::Proxy(options) if epoch < options.warmup.into());
+        let kept = self.mark_served(&pick.ids);
+        let summary = Summary {
+            samples: self.scores.len() as u32,
+            kept,
+            recalled: pick.recalled,
+            for_classes,
+            unknown: self.scores.unknown,
+            threshold: pick.threshold,
+            proxy,
+            reason: pick.reason,
+        };
+        self.chosen = Some(Chosen { epoch, ids: pick.ids, weights: pick.weights, summary });
+    }
+
+    /// Notes who is served in this epoch. Returns how many different ones.
+    fn mark_served(&mut self, ids: &[u32]) -> u32 {
+        self.served.fill(0);
+        let mut kept = 0;
+        for &id in ids {
+            let bit = 1 << (id % 64);
+            let word = &mut self.served[id as usize / 64];
+            kept += u32::from(*word & bit == 0);
+            *word |= bit;
+        }
+        kept
+    }
+}
+
+impl Chosen {
+    /// The order in which the epoch is trained, and the weights in that order (empty when all are 1).
+    pub fn shuffled(&self, seed: u64) -> (Vec<u32>, Vec<f32>) {
+        let mut order =
+            Stream::new(seed, self.epoch, Purpose::TrainingOrder, &[]).permutation(self.ids.len() as u32);
+        let weights = match self.weights.as_slice() {
+            [] => Vec::new(),
+            weights => order.iter().map(|&place| weights[place as usize]).collect(),
+        };
+        order.iter_mut().for_each(|place| *place = self.ids[*place as usize]);
+        (order, weights)
+    }
+}
+
+/// What a way to select may look at.
+struct Context<'a> {
+    facts: &'a Facts,
+    scores: &'a Scores,
+    epoch: u64,
+    /// The epoch that was trained last.
+    before: Option<u64>,
+    readings: &'a Readings,
+}
+
+impl Context<'_> {
+    fn samples(&self) -> usize {
+        self.scores.len()
+    }
+
+    /// Everything, while nothing or too little is known, and at the end of the run.
+    fn whole(&self, warmup: u32, full_share: f64) -> Option<Pick> {
+        if self.epoch < warmup.into() {
+            let reason = format!("epoch {} of {warmup} that train on everything first", self.epoch + 1);
+            return Some(Pick::all(self.samples(), reason));
+        }
+        let epochs = self.facts.epochs?;
+        let last = self.epoch as f64 >= (f64::from(epochs) * (1.0 - full_share)).floor() && full_share > 0.0;
+        last.then(|| Pick::all(self.samples(), "the last epochs train on everything"))
+    }
+
+    /// A stream of coin flips for this epoch.
+    fn coins(&self) -> Stream {
+        Stream::new(self.facts.seed, self.epoch, Purpose::Selection, &[])
+    }
+}

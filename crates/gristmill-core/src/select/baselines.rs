@@ -1,0 +1,170 @@
+//! The published ways that need little: online batch selection, active bias, proxy, `InfoBatch`.
+
+use super::options::{ActiveBias, InfoBatch, Online, Proxy};
+use super::{Context, Pick};
+use crate::math::{log2, power};
+use crate::score::Scores;
+
+/// The loss that `InfoBatch` gives a sample it knows nothing about: everything is kept at first.
+const UNSEEN_LOSS: f32 = 3.0;
+
+fn loss_or(scores: &Scores, id: usize, unseen: f32) -> f32 {
+    if scores.seen[id] == 0 { unseen } else { scores.loss[id] }
+}
+
+/// Online batch selection (Loshchilov and Hutter 2016): drawn with replacement, by the rank of the loss.
+pub(super) fn online(options: &Online, context: &Context<'_>) -> Pick {
+    if let Some(whole) = context.whole(options.warmup, 0.0) {
+        return whole;
+    }
+    let samples = context.samples();
+    let mut ranked: Vec<u32> = (0..samples as u32).collect();
+    let loss = |id: u32| loss_or(context.scores, id as usize, f32::INFINITY);
+    ranked.sort_unstable_by(|&a, &b| loss(b).total_cmp(&loss(a)).then(a.cmp(&b)));
+    let through =
+        context.facts.epochs.map_or(0.0, |epochs| context.epoch as f64 / f64::from(epochs)).min(1.0);
+    let pressure = options.pressure * power(options.pressure_end / options.pressure, through);
+    let mut coins = context.coins();
+    let draws = ((samples as f64 * options.share) as usize).max(1);
+    let mut ids: Vec<u32> = (0..draws).map(|_| ranked[draw_rank(coins.unit(), pressure, samples)]).collect();
+    ids.sort_unstable();
+    let reason = format!("drawn by the rank of the loss, the first {pressure:.0} times as often as the last");
+    Pick { ids, reason, ..Pick::default() }
+}
+
+/// The chance of rank `i` (from 0) of `n`: each is the same factor less likely than the one before.
+#[cfg(test)]
+pub(super) fn rank_chance(i: usize, pressure: f64, n: usize) -> f64 {
+    let below = |k: usize| (1.0 - power(pressure, -(k as f64) / n as f64)) / (1.0 - 1.0 / pressure);
+    below(i + 1) - below(i)
+}
+
+/// The rank whose piece of the cumulative distribution holds `u`: the sum is geometric, so it can be inverted.
+fn draw_rank(u: f64, pressure: f64, n: usize) -> usize {
+    if pressure <= 1.0 + 1e-9 {
+        return ((u * n as f64) as usize).min(n - 1);
+    }
+    let rank = -log2(1.0 - u * (1.0 - 1.0 / pressure)) / log2(pressure) * n as f64;
+    (rank as usize).min(n - 1)
+}
+
+/// How each sample's probability has varied: count, mean and sum of squared differences (Welford).
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct History {
+    pub(super) visits: Vec<u32>,
+    pub(super) mean: Vec<f32>,
+    pub(super) squares: Vec<f32>,
+}
+
+impl History {
+    pub(super) fn new(samples: usize) -> History {
+        History { visits: vec![0; samples], mean: vec![0.0; samples], squares: vec![0.0; samples] }
+    }
+
+    /// Adds one visit of each sample.
+    pub(super) fn visit(&mut self, ids: &[u32], p_true: &[f32]) {
+        for (&id, &p) in ids.iter().zip(p_true).filter(|(_, p)| p.is_finite()) {
+            let id = id as usize;
+            self.visits[id] += 1;
+            let away = p - self.mean[id];
+            self.mean[id] += away / self.visits[id] as f32;
+            self.squares[id] += away * (p - self.mean[id]);
+        }
+    }
+
+    /// The deviation of a sample's probability, with the doubt about it; `None` before the second visit.
+    pub(super) fn deviation(&self, id: usize) -> Option<f64> {
+        let visits = f64::from(self.visits[id]);
+        let variance = f64::from(self.squares[id]) / visits;
+        (self.visits[id] >= 2).then(|| (variance + variance * variance / (visits - 1.0)).max(0.0).sqrt())
+    }
+}
+
+/// Active bias (Chang 2017): weights, or chances, by how much the prediction varies.
+pub(super) fn active_bias(options: &ActiveBias, history: &History, context: &Context<'_>) -> Pick {
+    if let Some(whole) = context.whole(options.warmup, 0.0) {
+        return whole;
+    }
+    let samples = context.samples();
+    let known: Vec<Option<f64>> = (0..samples).map(|id| history.deviation(id)).collect();
+    let (sum, count) = known.iter().flatten().fold((0.0, 0_u32), |(sum, count), s| (sum + s, count + 1));
+    let mean = sum / f64::from(count.max(1));
+    if count == 0 || mean <= 0.0 {
+        return Pick::all(samples, "no prediction has varied yet");
+    }
+    // A smoothing of the mean itself: the least certain weigh more, and none nothing.
+    let weights: Vec<f32> =
+        known.iter().map(|s| s.map_or(1.0, |s| ((s + mean) / (2.0 * mean)) as f32)).collect();
+    if !options.draw {
+        let all = Pick::all(samples, "weighted by how much the prediction varies");
+        return Pick { weights, ..all };
+    }
+    let mut sums: Vec<f64> = Vec::with_capacity(samples);
+    let total = weights.iter().fold(0.0, |sum, &weight| {
+        sums.push(sum + f64::from(weight));
+        sum + f64::from(weight)
+    });
+    let mut coins = context.coins();
+    let one = |u: f64| sums.partition_point(|&below| below <= u * total).min(samples - 1) as u32;
+    let mut ids: Vec<u32> = (0..samples).map(|_| one(coins.unit())).collect();
+    ids.sort_unstable();
+    Pick { ids, reason: "drawn by how much the prediction varies".into(), ..Pick::default() }
+}
+
+/// Selection by proxy (Coleman 2020): once the small model is trained, the share it was least sure of, for good.
+pub(super) fn proxy(options: &Proxy, fixed: &mut Vec<u32>, context: &Context<'_>) -> Pick {
+    let samples = context.samples();
+    if context.epoch < options.warmup.into() {
+        return Pick::all(samples, "a small model is trained on everything first");
+    }
+    if fixed.is_empty() {
+        let scores = context.scores;
+        // 1 - the largest probability, whichever label it was for; what was never seen comes first.
+        let doubt = |id: u32| {
+            let id = id as usize;
+            let p_rival = scores.margin[id] - 1.0 + scores.p_true[id];
+            if scores.seen[id] == 0 { 2.0 } else { 1.0 - scores.p_true[id].max(p_rival) }
+        };
+        let most = ((samples as f64 * options.share) as usize).clamp(1, samples);
+        let mut ids: Vec<u32> = (0..samples as u32).collect();
+        let by_doubt = |a: &u32, b: &u32| doubt(*b).total_cmp(&doubt(*a)).then(a.cmp(b));
+        if most < samples {
+            ids.select_nth_unstable_by(most, by_doubt);
+            ids.truncate(most);
+        }
+        ids.sort_unstable();
+        *fixed = ids;
+    }
+    let reason = format!("the {:.0} % that the small model was least sure of", 100.0 * options.share);
+    Pick { ids: fixed.clone(), reason, ..Pick::default() }
+}
+
+/// `InfoBatch` (Qin 2024): a random share of the samples below the mean loss is skipped, the others weigh more.
+pub(super) fn infobatch(options: &InfoBatch, context: &Context<'_>) -> Pick {
+    if let Some(whole) = context.whole(options.warmup, options.full_share) {
+        return whole;
+    }
+    let samples = context.samples();
+    let loss = |id: usize| loss_or(context.scores, id, UNSEEN_LOSS);
+    let mean = (0..samples).map(|id| f64::from(loss(id))).sum::<f64>() / samples as f64;
+    // Compared in the precision the losses have: a loss that is the mean is not below it.
+    let mut learned: Vec<u32> = (0..samples as u32).filter(|&id| loss(id as usize) < mean as f32).collect();
+    // A random part of them in front: that many steps of a shuffle.
+    let keep = (learned.len() as f64 * (1.0 - options.prune)).round() as usize;
+    let keep = keep.clamp(usize::from(!learned.is_empty()), learned.len());
+    let mut coins = context.coins();
+    for i in 0..keep {
+        let j = i + coins.below((learned.len() - i) as u64) as usize;
+        learned.swap(i, j);
+    }
+    // What is kept carries the weight of all of them, so the sum of weights is the number of samples.
+    let weight = learned.len() as f32 / keep.max(1) as f32;
+    let mut skipped = vec![false; samples];
+    learned[keep..].iter().for_each(|&id| skipped[id as usize] = true);
+    let mut carries = vec![false; samples];
+    learned[..keep].iter().for_each(|&id| carries[id as usize] = true);
+    let ids: Vec<u32> = (0..samples as u32).filter(|&id| !skipped[id as usize]).collect();
+    let weights = ids.iter().map(|&id| if carries[id as usize] { weight } else { 1.0 }).collect();
+    let reason = format!("{} of the {} below the mean loss are skipped", learned.len() - keep, learned.len());
+    Pick { ids, weights, threshold: Some(mean), reason, ..Pick::default() }
+}

@@ -1,0 +1,351 @@
+//! Selection at work: a selector of the core, fed by trainers and ranks.
+//!
+//! [`Choice`] holds the selector behind a lock, turns its decision into an epoch's plan and notes what the loader saw.
+//! With one rank feedback is written down at once. With several it waits until the ranks have shared it
+//! ([`Choice::pending`] on each, [`Choice::merge`] of all, in the order of ranks), so that all of them select alike;
+//! the transport is the caller's.
+//!
+//! Deliberately not here: how samples are chosen (`gristmill_core::select`).
+
+use crate::report::EpochReport;
+use crate::{Error, Result};
+use gristmill_core::plan::{Plan, Shape};
+use gristmill_core::score::{Feedback, ReadTimes};
+use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
+use serde::Serialize;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How samples are selected, before the data set is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectionOptions {
+    /// The way.
+    pub selection: Selection,
+    /// How many epochs the run has, if that is known.
+    pub epochs: Option<u32>,
+    /// The share of its samples that every class keeps.
+    pub class_floor: f64,
+}
+
+impl Default for SelectionOptions {
+    fn default() -> SelectionOptions {
+        SelectionOptions { selection: Selection::Uniform, epochs: None, class_floor: 0.05 }
+    }
+}
+
+/// What was selected for an epoch, as reports show it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SelectionReport {
+    /// The way.
+    pub kind: &'static str,
+    /// Samples of the data set.
+    pub samples: u32,
+    /// Samples of the epoch.
+    pub kept: u32,
+    /// Resting samples that came back.
+    pub recalled: u32,
+    /// Samples added because their class would have had too few.
+    pub for_classes: u32,
+    /// Reports of the trainer that were no numbers, so far.
+    pub unknown: u64,
+    /// The threshold in use, if there is one.
+    pub threshold: Option<f64>,
+    /// Whether the cost of fetching had a vote.
+    pub io_bound: bool,
+    /// Whether a small model is to be trained in this epoch.
+    pub proxy: bool,
+    /// Why, in one line.
+    pub reason: String,
+}
+
+impl SelectionReport {
+    /// The share of the data set that the epoch trains on.
+    pub fn kept_share(&self) -> f64 {
+        f64::from(self.kept) / f64::from(self.samples.max(1))
+    }
+}
+
+/// Training waits for the store when this share of its time went by waiting for bytes; and does so until the share
+/// is below the second.
+const IO_BOUND: (f64, f64) = (0.15, 0.1);
+
+/// What one rank has to tell the others, as columns.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Heard {
+    ids: Vec<u32>,
+    /// Probability of the label, of the rival, loss, entropy (which may be missing).
+    columns: [Vec<f32>; 4],
+    times: ReadTimes,
+    /// Milliseconds waited for bytes, and in all.
+    waited: [f64; 2],
+}
+
+#[derive(Debug)]
+struct State {
+    selector: Selector,
+    heard: Heard,
+    /// Whether the ranks have shared what they heard since the last epoch began.
+    merged: bool,
+    readings: Readings,
+}
+
+/// A selector that several threads may tell and ask.
+#[derive(Debug)]
+pub struct Choice {
+    state: Mutex<State>,
+    seed: u64,
+    world: u32,
+}
+
+impl Choice {
+    /// A choice among samples with these labels and sizes, shared by `world` ranks.
+    pub fn new(
+        options: &SelectionOptions,
+        labels: &[u32],
+        sizes: &[u32],
+        seed: u64,
+        world: u32,
+    ) -> Result<Choice> {
+        let facts = Facts {
+            labels: labels.to_vec(),
+            sizes: sizes.to_vec(),
+            seed,
+            epochs: options.epochs,
+            class_floor: options.class_floor,
+        };
+        let selector = Selector::new(options.selection.clone(), facts)?;
+        let state = State { selector, heard: Heard::default(), merged: false, readings: Readings::default() };
+        Ok(Choice { state: Mutex::new(state), seed, world })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Everything that can fail does so before the state is changed, so a poisoned one is sound.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
+    pub fn plan(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<(Plan, SelectionReport)> {
+        let mut state = self.lock();
+        let State { selector, merged, readings, .. } = &mut *state;
+        let begun = selector.chosen().map(|chosen| chosen.epoch);
+        let needs = selector.selection().needs_feedback();
+        if self.world > 1 && needs && begun.is_some_and(|begun| begun < epoch) && !*merged {
+            return Err(Error::config(format!(
+                "epoch {epoch} cannot begin: the {} ranks have not shared their feedback",
+                self.world
+            ))
+            .hint("start the ranks with torchrun, so that the loader finds their process group"));
+        }
+        let kind = selector.selection().name();
+        let io_bound = readings.io_bound;
+        let chosen = selector.begin(epoch, readings)?;
+        let (order, weights) =
+            if shuffle { chosen.shuffled(self.seed) } else { (chosen.ids.clone(), chosen.weights.clone()) };
+        let report = described(kind, io_bound, &chosen.summary);
+        if begun != Some(epoch) {
+            *merged = false;
+        }
+        Ok((Plan::weighted(order, weights, shape)?, report))
+    }
+
+    /// The epoch that began last.
+    pub fn epoch(&self) -> Option<u64> {
+        self.lock().selector.chosen().map(|chosen| chosen.epoch)
+    }
+
+    /// What was selected for the epoch that began last.
+    pub fn chosen(&self) -> Option<SelectionReport> {
+        let state = self.lock();
+        let kind = state.selector.selection().name();
+        let io_bound = state.readings.io_bound;
+        state.selector.chosen().map(|chosen| described(kind, io_bound, &chosen.summary))
+    }
+
+    /// Samples of the epoch that began last, repeats counted; all of them before the first.
+    pub fn samples(&self) -> u32 {
+        let state = self.lock();
+        let all = state.selector.scores().len();
+        state.selector.chosen().map_or(all, |chosen| chosen.ids.len()) as u32
+    }
+
+    /// Takes what the trainer says about a batch.
+    pub fn feedback(&self, said: &Feedback<'_>) -> Result<()> {
+        let mut state = self.lock();
+        if self.world == 1 {
+            return Ok(state.selector.feedback(said)?);
+        }
+        state.selector.check(said)?;
+        let heard = &mut state.heard;
+        heard.ids.extend_from_slice(said.ids);
+        let columns = [said.p_true, said.p_rival, said.loss, said.entropy.unwrap_or(&[])];
+        heard.columns.iter_mut().zip(columns).for_each(|(all, new)| all.extend_from_slice(new));
+        Ok(())
+    }
+
+    /// Which of the samples that were just forwarded are to be trained on.
+    pub fn keep(&self, ids: &[u32], losses: &[f32]) -> Result<Vec<bool>> {
+        Ok(self.lock().selector.keep(ids, losses)?)
+    }
+
+    /// Notes what an epoch that ended (or was left) cost.
+    pub(crate) fn observe(&self, report: &EpochReport, times: &ReadTimes) {
+        let mut state = self.lock();
+        let heard = &mut state.heard;
+        heard.times.merge(times);
+        heard.waited[0] += report.wait.fetch_ms;
+        heard.waited[1] += report.wall_ms;
+        if self.world == 1 {
+            let heard = std::mem::take(&mut state.heard);
+            state.read([&heard].into_iter());
+        }
+    }
+
+    /// What this rank heard since the last merge, to be sent to the others.
+    pub fn pending(&self) -> Vec<u8> {
+        self.lock().heard.pack()
+    }
+
+    /// Takes what all ranks heard, in the order of ranks. All of them then know the same.
+    pub fn merge(&self, packs: &[Vec<u8>]) -> Result<()> {
+        if packs.len() != self.world as usize {
+            return Err(Error::config(format!(
+                "feedback of {} ranks, but there are {}",
+                packs.len(),
+                self.world
+            )));
+        }
+        let damaged = |rank: usize| Error::corrupt(format!("the feedback of rank {rank} is damaged"));
+        let heard = packs
+            .iter()
+            .enumerate()
+            .map(|(rank, pack)| Heard::unpack(pack).ok_or_else(|| damaged(rank)))
+            .collect::<Result<Vec<Heard>>>()?;
+        let mut state = self.lock();
+        for one in &heard {
+            state.selector.check(&one.said())?;
+        }
+        for one in &heard {
+            state.selector.feedback(&one.said())?;
+        }
+        state.read(heard.iter());
+        state.heard = Heard::default();
+        state.merged = true;
+        Ok(())
+    }
+
+    /// Everything that decides the epochs to come.
+    pub fn state(&self) -> Vec<u8> {
+        let state = self.lock();
+        let (heard, selector) = (state.heard.pack(), state.selector.state());
+        let mut out = Vec::with_capacity(heard.len() + selector.len() + 64);
+        out.push(u8::from(state.readings.io_bound));
+        state.readings.times.sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+        out.push(u8::from(state.merged));
+        out.extend_from_slice(&(heard.len() as u64).to_le_bytes());
+        out.extend_from_slice(&heard);
+        out.extend_from_slice(&selector);
+        out
+    }
+
+    /// Goes on from a saved state of the same data, seed and selection.
+    pub fn restore(&self, saved: &[u8]) -> Result<()> {
+        let damaged = || Error::corrupt("the saved selection state is damaged or incomplete");
+        let mut rest = saved;
+        let io_bound = take::<1>(&mut rest).ok_or_else(damaged)?[0] != 0;
+        let mut times = ReadTimes::default();
+        for sum in &mut times.sums {
+            *sum = f64::from_le_bytes(*take(&mut rest).ok_or_else(damaged)?);
+        }
+        let merged = take::<1>(&mut rest).ok_or_else(damaged)?[0] != 0;
+        let len = u64::from_le_bytes(*take(&mut rest).ok_or_else(damaged)?);
+        let len = usize::try_from(len).ok().filter(|len| *len <= rest.len()).ok_or_else(damaged)?;
+        let (heard, selector) = rest.split_at(len);
+        let heard = Heard::unpack(heard).ok_or_else(damaged)?;
+        let mut state = self.lock();
+        state.selector.restore(selector)?;
+        state.heard = heard;
+        state.merged = merged;
+        state.readings = Readings { io_bound, times };
+        Ok(())
+    }
+}
+
+impl State {
+    /// Takes the measurements of all ranks.
+    fn read<'a>(&mut self, heard: impl Iterator<Item = &'a Heard>) {
+        let mut waited = [0.0; 2];
+        for one in heard {
+            self.readings.times.merge(&one.times);
+            waited[0] += one.waited[0];
+            waited[1] += one.waited[1];
+        }
+        if waited[1] > 0.0 {
+            let share = waited[0] / waited[1];
+            let least = if self.readings.io_bound { IO_BOUND.1 } else { IO_BOUND.0 };
+            self.readings.io_bound = share >= least;
+        }
+    }
+}
+
+impl Heard {
+    fn said(&self) -> Feedback<'_> {
+        let [p_true, p_rival, loss, entropy] = &self.columns;
+        let entropy = (!entropy.is_empty()).then_some(entropy.as_slice());
+        Feedback { ids: &self.ids, p_true, p_rival, loss, entropy }
+    }
+
+    fn pack(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(72 + self.ids.len() * 20);
+        for number in self.times.sums.iter().chain(&self.waited) {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.ids.len() as u64).to_le_bytes());
+        out.extend_from_slice(&(self.columns[3].len() as u64).to_le_bytes());
+        self.ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+        self.columns.iter().flatten().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+        out
+    }
+
+    fn unpack(mut pack: &[u8]) -> Option<Heard> {
+        let mut heard = Heard::default();
+        for number in heard.times.sums.iter_mut().chain(&mut heard.waited) {
+            *number = f64::from_le_bytes(*take(&mut pack)?);
+        }
+        let count = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
+        let entropies = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
+        // Lengths are told before what they count: believe them only when the bytes are there.
+        if (entropies != 0 && entropies != count)
+            || count.checked_mul(16)?.checked_add(entropies.checked_mul(4)?)? != pack.len()
+        {
+            return None;
+        }
+        let (words, _) = pack.as_chunks::<4>();
+        let mut words = words.iter();
+        heard.ids = words.by_ref().take(count).map(|word| u32::from_le_bytes(*word)).collect();
+        for column in &mut heard.columns[..3] {
+            *column = words.by_ref().take(count).map(|word| f32::from_le_bytes(*word)).collect();
+        }
+        heard.columns[3] = words.map(|word| f32::from_le_bytes(*word)).collect();
+        Some(heard)
+    }
+}
+
+fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (taken, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(taken)
+}
+
+fn described(kind: &'static str, io_bound: bool, summary: &Summary) -> SelectionReport {
+    SelectionReport {
+        kind,
+        samples: summary.samples,
+        kept: summary.kept,
+        recalled: summary.recalled,
+        for_classes: summary.for_classes,
+        unknown: summary.unknown,
+        threshold: summary.threshold,
+        io_bound,
+        proxy: summary.proxy,
+        reason: summary.reason.clone(),
+    }
+}

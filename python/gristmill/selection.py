@@ -1,0 +1,91 @@
+"""Selection: which samples an epoch trains on, told by what the trainer learned.
+
+:class:`Chooser` is what the loaders and the sampler have in common. It is not made by users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gristmill import _gristmill
+from gristmill.errors import ConfigError, GristmillError
+
+__all__ = ["Chooser", "selection_settings"]
+
+
+def selection_settings(selection: str | Mapping[str, Any] | None, epochs: int | None) -> dict[str, Any]:
+    """The settings that an argument ``selection`` stands for: a name, or a mapping with ``kind`` and its options."""
+    if selection is None:
+        settings: dict[str, Any] = {}
+    elif isinstance(selection, str):
+        settings = {"selection.kind": selection}
+    elif isinstance(selection, Mapping):
+        if "kind" not in selection:
+            raise ConfigError(
+                f"selection {dict(selection)!r} has no kind; give e.g. {{'kind': 'bucket', 'relax': 0.2}}"
+            )
+        words = {True: "on", False: "off"}
+        settings = {
+            f"selection.{key}": words.get(value, value) if isinstance(value, bool) else value
+            for key, value in selection.items()
+        }
+    else:
+        raise ConfigError(f"selection is {selection!r}; it must be a name or a mapping with its kind and options")
+    if epochs is not None:
+        if isinstance(epochs, bool) or not hasattr(epochs, "__index__") or epochs < 1:
+            raise ConfigError(f"epochs is {epochs!r}; it must be a whole number of at least 1")
+        settings["selection.epochs"] = int(epochs)
+    return settings
+
+
+class Chooser:
+    """What selects samples, and what it must be told."""
+
+    _choice: _gristmill.Choice | None
+    _rank_world: tuple[int, int]
+
+    def _gather(self, pack: bytes) -> Sequence[bytes]:
+        """What all ranks heard, in the order of ranks. A framework with a process group overrides it."""
+        raise GristmillError(
+            f"selection over {self._rank_world[1]} ranks must share feedback, which needs a process group "
+            "(use gristmill.torch under torchrun, after torch.distributed.init_process_group)"
+        )
+
+    def _share(self, epoch: int) -> None:
+        """Before an epoch begins: all ranks learn what each of them heard."""
+        self._flush()
+        choice = self._choice
+        if choice is None or self._rank_world[1] == 1 or choice.begun is None or choice.begun >= epoch:
+            return
+        choice.merge(list(self._gather(choice.pending())))
+
+    def _flush(self) -> None:
+        """Hands over feedback that is still on its way from a device."""
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """What was selected for the epoch that began last: ``kept``, ``samples``, ``reason`` and more."""
+        text = self._choice.report() if self._choice is not None else None
+        return json.loads(text) if text is not None else {}
+
+    @property
+    def proxy_phase(self) -> bool:
+        """Whether the epoch that began last (or the first one) is for the small model of ``selection="proxy"``."""
+        return bool(self.selection.get("proxy", False))
+
+    def feedback_arrays(self, ids: Any, p_true: Any, p_rival: Any, loss: Any, entropy: Any = None) -> None:
+        """Tells what was learned about a batch, as arrays: probability of the label, the largest other one, loss."""
+        if self._choice is None:
+            return
+        import numpy as np
+
+        columns = [p_true, p_rival, loss] + ([] if entropy is None else [entropy])
+        arrays = [np.asarray(column, np.float32).reshape(-1) for column in columns]
+        numbers = np.asarray(ids, np.int64).reshape(-1)
+        for name, array in zip(("p_true", "p_rival", "loss", "entropy"), arrays, strict=False):
+            if len(array) != len(numbers):
+                raise ConfigError(f"feedback has {len(numbers)} ids but {len(array)} values of {name}")
+        if len(numbers):
+            self._choice.feedback(numbers.tobytes(), np.stack(arrays).tobytes())

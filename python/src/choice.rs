@@ -1,0 +1,145 @@
+//! Selection for Python: what a loader or a sampler tells it and asks it.
+//!
+//! Columns come as bytes of the array that the package made: one small copy per batch, and no assumption about the
+//! framework it came from.
+
+use crate::enter;
+use crate::error::{exception, named};
+use gristmill_core::SampleId;
+use gristmill_core::plan::Shape;
+use gristmill_core::score::Feedback;
+use gristmill_node::config::Config;
+use gristmill_node::selection;
+use gristmill_node::{Error, Result};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::Arc;
+
+/// Decides which samples an epoch trains on.
+#[pyclass(frozen, module = "gristmill._gristmill")]
+pub(crate) struct Choice {
+    inner: Arc<selection::Choice>,
+    shape: Shape,
+    shuffle: bool,
+}
+
+impl Choice {
+    pub(crate) fn new(inner: Arc<selection::Choice>, shape: Shape, shuffle: bool) -> Choice {
+        Choice { inner, shape, shuffle }
+    }
+
+    /// A choice among samples that only the caller reads; without labels they are all of one class.
+    pub(crate) fn among(labels: &[u32], sizes: &[u32], settings: &[(String, String)]) -> Result<Choice> {
+        let options = Config::load(None, settings)?.settings().loader();
+        let made =
+            selection::Choice::new(&options.selection, labels, sizes, options.seed, options.shape.world)?;
+        Ok(Choice::new(Arc::new(made), options.shape, options.shuffle))
+    }
+}
+
+#[pymethods]
+impl Choice {
+    /// A choice among `samples` samples of which nothing else is known.
+    #[new]
+    fn py_new(py: Python<'_>, samples: u32, settings: Vec<(String, String)>) -> PyResult<Choice> {
+        enter::short(py, move || {
+            let zeros = vec![0; samples as usize];
+            Choice::among(&zeros, &zeros, &settings)
+        })
+    }
+
+    /// The epoch that began last.
+    #[getter]
+    fn begun(&self) -> Option<u64> {
+        self.inner.epoch()
+    }
+
+    /// Begins an epoch and gives the ids and weights of its batches on this rank, from one batch on.
+    #[expect(clippy::type_complexity, reason = "two lists of lists are what Python takes")]
+    fn order(&self, py: Python<'_>, epoch: u64, from_batch: u32) -> PyResult<(Vec<Vec<u32>>, Vec<Vec<f32>>)> {
+        enter::short(py, || {
+            let (plan, _) = self.inner.plan(epoch, self.shape, self.shuffle)?;
+            let batches = from_batch..plan.batches();
+            let ids = batches.clone().map(|b| plan.batch(b).map(|SampleId(id)| id).collect()).collect();
+            let weights = |b| (0..plan.batch_len(b)).map(|slot| plan.weight(b, slot)).collect();
+            Ok((ids, batches.map(weights).collect()))
+        })
+    }
+
+    /// Batches of the epoch that began last, on every rank.
+    fn batches(&self) -> u32 {
+        gristmill_core::plan::batches(self.inner.samples(), self.shape)
+    }
+
+    /// What was selected for the epoch that began last, as JSON.
+    fn report(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let report = self.inner.chosen().map(|report| serde_json::to_string(&report));
+        report.transpose().map_err(|e| named(py, "GristmillError", &e.to_string()))
+    }
+
+    /// Takes what the trainer says: ids as int64, and rows of float32: `p_true`, `p_rival`, loss and perhaps entropy.
+    fn feedback(&self, py: Python<'_>, ids: &[u8], columns: &[u8]) -> PyResult<()> {
+        let told = || -> Result<()> {
+            let ids = ids_of(ids)?;
+            let values = floats_of(columns);
+            let n = ids.len();
+            if n == 0 || !values.len().is_multiple_of(n) || !(3..=4).contains(&(values.len() / n)) {
+                return Err(Error::config(format!(
+                    "{n} ids do not go with {} values of feedback",
+                    values.len()
+                )));
+            }
+            let column = |i: usize| &values[i * n..(i + 1) * n];
+            let entropy = (values.len() == 4 * n).then(|| column(3));
+            let (p_true, p_rival, loss) = (column(0), column(1), column(2));
+            self.inner.feedback(&Feedback { ids: &ids, p_true, p_rival, loss, entropy })
+        };
+        told().map_err(|e| exception(py, &e))
+    }
+
+    /// Which of the samples that were just forwarded are to be trained on: one byte each.
+    fn keep<'py>(&self, py: Python<'py>, ids: &[u8], losses: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let asked = || -> Result<Vec<u8>> {
+            let kept = self.inner.keep(&ids_of(ids)?, &floats_of(losses))?;
+            Ok(kept.into_iter().map(u8::from).collect())
+        };
+        asked().map(|kept| PyBytes::new(py, &kept)).map_err(|e| exception(py, &e))
+    }
+
+    /// What this rank heard since the last merge.
+    fn pending<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.inner.pending())
+    }
+
+    /// Takes what all ranks heard, in the order of ranks.
+    fn merge(&self, py: Python<'_>, packs: Vec<Vec<u8>>) -> PyResult<()> {
+        enter::short(py, move || self.inner.merge(&packs))
+    }
+
+    /// Everything that decides the epochs to come.
+    fn state<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let state = py.detach(|| self.inner.state());
+        PyBytes::new(py, &state)
+    }
+
+    /// Goes on from a saved state.
+    fn restore(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
+        enter::short(py, || self.inner.restore(state))
+    }
+}
+
+fn ids_of(bytes: &[u8]) -> Result<Vec<u32>> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    if !rest.is_empty() {
+        return Err(Error::config("ids must be an array of int64"));
+    }
+    let one = |word: &[u8; 8]| {
+        let id = i64::from_le_bytes(*word);
+        u32::try_from(id).map_err(|_| Error::config(format!("{id} is no sample id")))
+    };
+    words.iter().map(one).collect()
+}
+
+fn floats_of(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
+}
