@@ -13,7 +13,7 @@ A method may carry options of its selection: bucket:relax=0.2:recall=off. `fewer
 training with its epochs cut to what `weighted` cost; a selection that does not beat it selects nothing of worth.
 
 Seeds take turns, each over all methods. Every finished training is kept in bench/work, so that the same command goes
-on where it was stopped; Ctrl-C prints what there is.
+on where it was stopped (--fresh begins anew, as is right after a change of the engine); Ctrl-C prints what there is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ METHODS: dict[str, tuple[Selection, str]] = {
     "biggest-loser": ("biggest-loser", "off"),
     "online": ("online", "off"),
     "active-bias": ("active-bias", "off"),
-    "proxy": ("proxy", "off"),
+    "proxy": ({"kind": "proxy", "warmup": 3, "share": 0.5}, "off"),
     "iis": ("iis", "off"),
 }
 #: What --sweep compares: the constants of `bucket` that are not published, and those of `weighted`.
@@ -98,7 +98,7 @@ def method_of(asked: str) -> Method:
 class State:
     """Finished trainings, kept as lines of a file that belongs to one set-up."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, fresh: bool) -> None:
         # What a reading depends on, apart from its method and seed; the data's place does not matter.
         parts = {
             "data": str(plan.data.train.name),
@@ -113,6 +113,8 @@ class State:
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
         self.path = WORK / f"selection-{plan.data.train.name}-{plan.model}-{plan.epochs}-{digest}.jsonl"
         self.readings: list[Reading] = []
+        if fresh:
+            self.path.unlink(missing_ok=True)
         if self.path.exists():
             for line in self.path.read_text().splitlines():
                 try:
@@ -218,6 +220,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--holdout", action="store_true", help="judge by 5,000 training samples that are not trained")
     parser.add_argument("--sweep", action="store_true", help="compare constants of the methods; implies --holdout")
     parser.add_argument("--mislabel", type=float, default=0.0, metavar="SHARE", help="flip this share of the labels")
+    parser.add_argument("--fresh", action="store_true", help="forget kept trainings, as after a change of the engine")
     parser.add_argument("--json", action="store_true", help="print a JSON line per method instead of the table")
     parser.add_argument("--out", type=Path, help="write command, machine and table to this file too")
     parser.add_argument("--svg", type=Path, help="draw accuracy against speed-up into this file")
@@ -242,7 +245,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     data = prepare(args.data, args.holdout or args.sweep, args.mislabel)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
-    state = State(plan)
+    state = State(plan, args.fresh)
     finished = run(plan, methods, args.seeds, state)
 
     readings = [reading for reading in state.readings if reading.seed < args.seeds]

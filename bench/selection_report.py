@@ -29,6 +29,7 @@ class Row:
     speedup: float
     speedup_sd: float
     speedup_wall: float
+    wall_saved_share: float
     trained_share: float
     io_saved_share: float
     seeds: int
@@ -58,6 +59,7 @@ def rows(readings: Sequence[Reading], methods: Sequence[str], samples: int, epoc
         accuracies = [100 * reading.accuracy for reading in own]
         deltas = [100 * (reading.accuracy - other.accuracy) for reading, other in pairs]
         fetched = sum(reading.fetched_bytes for reading in own)
+        wall_s, base_wall_s = sum(reading.wall_s for reading in own), sum(other.wall_s for other in base)
         result.append(
             Row(
                 method=method,
@@ -67,7 +69,8 @@ def rows(readings: Sequence[Reading], methods: Sequence[str], samples: int, epoc
                 delta_sd=spread(deltas),
                 speedup=sum(other.cpu_s for other in base) / sum(reading.cpu_s for reading in own),
                 speedup_sd=spread([other.cpu_s / reading.cpu_s for reading, other in pairs]),
-                speedup_wall=sum(other.wall_s for other in base) / sum(reading.wall_s for reading in own),
+                speedup_wall=base_wall_s / wall_s,
+                wall_saved_share=1 - wall_s / base_wall_s,
                 trained_share=sum(reading.trained for reading in own) / (samples * epochs * len(seeds)),
                 io_saved_share=1 - fetched / max(1, sum(other.fetched_bytes for other in base)),
                 seeds=len(seeds),
@@ -90,14 +93,15 @@ def text(table: Sequence[Row]) -> str:
     """The rows for reading; a star marks those that no other method beats in both."""
     dominant = {row.method for row in front(table)}
     width = max([len(row.method) for row in table] + [6]) + 2
-    head = "accuracy %       difference       CPU time     wall time  trained  I/O saved  seeds  epochs"
+    head = "accuracy %       difference       CPU time     wall time (saved)   trained  I/O saved  seeds  epochs"
     lines = [f"  {'method':<{width}}{head}"]
     for row in table:
         star = "*" if row.method in dominant else " "
         lines.append(
             f"{star} {row.method:<{width}}{row.accuracy:6.2f} ±{row.accuracy_sd:5.2f}   "
-            f"{row.delta_points:+6.2f} ±{row.delta_sd:5.2f}   {row.speedup:5.2f} x      {row.speedup_wall:5.2f} x   "
-            f"{row.trained_share:6.1%}     {row.io_saved_share:6.1%}  {row.seeds:>5}  {row.epochs:>6}"
+            f"{row.delta_points:+6.2f} ±{row.delta_sd:5.2f}   {row.speedup:5.2f} x      {row.speedup_wall:5.2f} x "
+            f"({row.wall_saved_share:4.0%})     {row.trained_share:6.1%}     {row.io_saved_share:6.1%}  {row.seeds:>5}  "
+            f"{row.epochs:>6}"
         )
     return "\n".join(lines)
 

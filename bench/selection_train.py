@@ -6,14 +6,14 @@ included; on a machine with other work they say more than the clock does, which 
 Every method trains the same network from the same weights with the same schedule over the epochs: an epoch with fewer
 batches passes through its part of the schedule in larger steps. Two methods need more of the loop than a list of ids:
 `biggest-loser` forwards everything and trains what it keeps in batches of its own, and `proxy` first trains a small
-network, whose time counts.
+network, whose time and bytes count, though its samples are not called trained.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -110,12 +110,12 @@ class Learner:
         self.optimiser.step()
 
 
-def train_listed(learner: Learner, loader: Loader, epoch: int) -> int:
-    """One epoch in which the loader alone decides what is trained."""
+def train_listed(learner: Learner, loader: Loader, epoch: int, begun: Iterator[Any]) -> int:
+    """One epoch, begun already, in which the loader alone decides what is trained."""
     learner.model.train()
     trained = 0
     batches = max(1, len(loader))
-    for place, batch in enumerate(loader):
+    for place, batch in enumerate(begun):
         logits = learner.forward(batch.images)
         learner.step(loader.loss(logits, batch), epoch + min(1.0, place / batches))
         trained += len(batch.labels)
@@ -146,7 +146,7 @@ class Kept:
         return images[: self.batch], labels[: self.batch]
 
 
-def train_kept(learner: Learner, loader: Loader, epoch: int, last: bool, kept: Kept) -> int:
+def train_kept(learner: Learner, loader: Loader, epoch: int, begun: Iterator[Any], kept: Kept) -> int:
     """One epoch of Selective-Backprop: everything is forwarded, what is kept is forwarded again and trained."""
     trained = 0
     batches = max(1, len(loader))
@@ -157,13 +157,14 @@ def train_kept(learner: Learner, loader: Loader, epoch: int, last: bool, kept: K
         return len(labels)
 
     learner.model.train()
-    for place, batch in enumerate(loader):
+    for place, batch in enumerate(begun):
         with torch.no_grad():
             losses = functional.cross_entropy(learner.forward(batch.images), batch.labels, reduction="none")
         kept.add(batch, loader.keep(batch, losses))
         while kept.count >= kept.batch:
             trained += train_one(place)
-    if last and kept.count > 1:
+    # What is left waits for the next epoch; at the very end it is trained (batch norm needs two).
+    if epoch + 1 == learner.epochs and kept.count > 1:
         trained += train_one(batches)
     return trained
 
@@ -178,6 +179,11 @@ def accuracy(model: nn.Module, plan: Plan) -> float:
             logits = model(images.contiguous(memory_format=torch.channels_last))
             right += int((logits.argmax(1) == labels).sum())
         return right / loader.num_samples
+
+
+def proxy_epochs(selection: Selection) -> int:
+    """How long the small network is trained, which its schedule must know."""
+    return int(selection["warmup"]) if isinstance(selection, dict) else 1
 
 
 def train(plan: Plan, method: str, selection: Selection, families: str, seed: int, epochs: int, told: Told) -> Reading:
@@ -203,21 +209,23 @@ def train(plan: Plan, method: str, selection: Selection, families: str, seed: in
         epoch = ahead = 0
         while epoch < epochs:
             wall, cpu = time.perf_counter(), time.process_time()
+            # What the loader says of an epoch holds from its beginning.
+            begun = iter(loader)
             if kind == "proxy" and loader.proxy_phase:
-                proxy = proxy or Learner(training, seed, epochs, proxy=True)
-                trained = train_listed(proxy, loader, ahead)
-                ahead += 1
+                proxy = proxy or Learner(training, seed, proxy_epochs(selection), proxy=True)
+                train_listed(proxy, loader, ahead, begun)
+                trained, ahead = 0, ahead + 1
             elif kind == "biggest-loser":
-                trained = train_kept(learner, loader, epoch, epoch + 1 == epochs, kept)
+                trained = train_kept(learner, loader, epoch, begun, kept)
                 epoch += 1
             else:
-                trained = train_listed(learner, loader, epoch)
+                trained = train_listed(learner, loader, epoch, begun)
                 epoch += 1
             reading.wall_s += time.perf_counter() - wall
             reading.cpu_s += time.process_time() - cpu
             reading.trained += trained
             reading.trained_by_epoch.append(trained)
-            reading.fetched_bytes += int(loader.report().values["fetched_bytes"])
+            reading.fetched_bytes += int(loader.report().values["bytes"])
             told(epoch, epochs)
     reading.accuracy = accuracy(learner.model, plan)
     return reading
