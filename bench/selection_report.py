@@ -100,8 +100,8 @@ def text(table: Sequence[Row]) -> str:
         lines.append(
             f"{star} {row.method:<{width}}{row.accuracy:6.2f} ±{row.accuracy_sd:5.2f}   "
             f"{row.delta_points:+6.2f} ±{row.delta_sd:5.2f}   {row.speedup:5.2f} x      {row.speedup_wall:5.2f} x "
-            f"({row.wall_saved_share:4.0%})     {row.trained_share:6.1%}     {row.io_saved_share:6.1%}  {row.seeds:>5}  "
-            f"{row.epochs:>6}"
+            f"({row.wall_saved_share:4.0%})     {row.trained_share:6.1%}     {row.io_saved_share:6.1%}  "
+            f"{row.seeds:>5}  {row.epochs:>6}"
         )
     return "\n".join(lines)
 
