@@ -226,6 +226,8 @@ pub struct Weighted {
     pub noise: f64,
     /// The least chance of being trained in an epoch.
     pub least: f64,
+    /// The most that a sample may weigh. Beyond it the easiest samples count less than they would in a full epoch.
+    pub weight_max: f64,
     /// How much of the old threshold stays in the new one.
     pub smoothing: f64,
     /// Whether what is dear to fetch is skipped sooner when training waits for I/O.
@@ -234,7 +236,15 @@ pub struct Weighted {
 
 impl Default for Weighted {
     fn default() -> Weighted {
-        Weighted { warmup: 1, full_share: 0.125, noise: 0.1, least: 0.2, smoothing: 0.0, cost: true }
+        Weighted {
+            warmup: 1,
+            full_share: 0.05,
+            noise: 0.1,
+            least: 0.1,
+            weight_max: 3.0,
+            smoothing: 0.0,
+            cost: true,
+        }
     }
 }
 

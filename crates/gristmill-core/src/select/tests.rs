@@ -194,8 +194,11 @@ fn cost_has_a_vote_when_training_waits_for_io() {
 
 #[test]
 fn weighted_is_unbiased_and_takes_turns() {
-    let mut selector =
-        selector("weighted", &[("noise", "0.2"), ("least", "0.2")], facts(vec![0; 4_000], 3, None));
+    let mut selector = selector(
+        "weighted",
+        &[("noise", "0.2"), ("least", "0.2"), ("weight_max", "5")],
+        facts(vec![0; 4_000], 3, None),
+    );
     let chosen = run(&mut selector, 0..40, &Readings::default());
     let kept: f64 = chosen[5..].iter().map(|c| c.ids.len() as f64 / 4_000.0).sum::<f64>() / 35.0;
     assert!(kept < 0.75, "{kept}");
@@ -228,7 +231,7 @@ fn weighted_brings_back_what_was_forgotten() {
     let place = next.ids.binary_search(&forgotten).unwrap();
     assert_eq!(next.weights[place], 1.0);
     assert_eq!(
-        selector.begin(88, &Readings::default()).unwrap().ids.len(),
+        selector.begin(95, &Readings::default()).unwrap().ids.len(),
         1_000,
         "the last epochs see everything"
     );

@@ -9,6 +9,8 @@
 //!
 //! Chances are not coin flips. Each sample saves up its chance and is trained when it has saved a whole one, so a
 //! sample with a chance of a quarter is trained every fourth epoch, not sometimes twice and sometimes never.
+//! Weights are bounded: a sample that was easy when its chance was set and is hard when its turn comes would
+//! otherwise move the model by a multiple of what any sample of a plain epoch does, and that can end a run.
 //! What was predicted wrongly at its last visit has chance 1 at once. When training waits for I/O, what is dear to
 //! fetch must be worth it: its chance is divided by the root of its relative cost (the fewest seconds for the noise).
 
@@ -66,7 +68,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
         memory.saved[id] = if turn { (saved - 1.0).clamp(0.0, 1.0 - f32::EPSILON) } else { saved };
         if turn {
             pick.ids.push(id as u32);
-            pick.weights.push(1.0 / chance);
+            pick.weights.push((1.0 / chance).min(options.weight_max as f32));
         }
     }
     let why = if by_cost { "gradient for its cost" } else { "gradient" };

@@ -1,0 +1,194 @@
+"""Selection through the real front: loss and feedback, resume, ranks, bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gristmill.errors import ConfigError
+from gristmill.torch import Dataset, Loader, Sampler
+from torch.utils.data import DataLoader
+
+WAYS = ("bucket", "online", "active-bias", "biggest-loser", "proxy", "iis", "infobatch", "weighted")
+
+
+def loader(data: str, **arguments: Any) -> Loader:
+    return Loader(data, recipe="mnist", batch_size=100, seed=3, **arguments)
+
+
+def fake_logits(ids: torch.Tensor, labels: torch.Tensor, epoch: int) -> torch.Tensor:
+    """A model that learns: the own label's logit grows with the epoch, by the difficulty of the sample."""
+    logits = torch.zeros(len(ids), 10)
+    difficulty = (ids * 2_654_435_761 % 65_536) / 65_536.0
+    logits[torch.arange(len(ids)), labels] = 6 - 8 * difficulty + epoch
+    return logits
+
+
+def train(loader: Loader, epochs: range) -> list[list[int]]:
+    seen = []
+    for epoch in epochs:
+        ids: list[int] = []
+        for batch in loader:
+            ids += batch.ids.tolist()
+            loader.loss(fake_logits(batch.ids, batch.labels, epoch), batch)
+        seen.append(ids)
+    return seen
+
+
+def test_weighted_skips_and_the_survivors_carry_the_weight(idx: str) -> None:
+    load = loader(idx, selection="weighted", epochs=20)
+    counts = [len(ids) for ids in train(load, range(6))]
+    assert counts[0] == load.num_samples
+    assert max(counts[1:]) < 0.8 * load.num_samples, counts
+    batch = next(iter(load))
+    assert batch.weights.dtype == torch.float32
+    assert batch.weights.max() > 1
+    assert batch.weights.min() >= 1
+    logits = fake_logits(batch.ids, batch.labels, 1).requires_grad_()
+    each = torch.nn.functional.cross_entropy(logits, batch.labels, reduction="none")
+    assert torch.allclose(load.loss(logits, batch), (each * batch.weights).mean())
+    report = load.report()
+    assert report.values["selection"]["kept"] < load.num_samples
+    assert "weighted" in str(report)
+    assert load.selection["kind"] == "weighted"
+    assert len(load) < load.num_samples / 100
+
+
+def test_a_plain_loader_has_the_same_loss_and_no_selection(idx: str) -> None:
+    load = loader(idx)
+    batch = next(iter(load))
+    logits = fake_logits(batch.ids, batch.labels, 0)
+    assert torch.allclose(load.loss(logits, batch), torch.nn.functional.cross_entropy(logits, batch.labels))
+    assert load.selection == {}
+    assert load.keep(batch, torch.zeros(100)).all()
+    load.feedback(batch, logits)  # nothing to tell, and no error: a training loop need not know
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_resume_anywhere_gives_the_same_rest(idx: str, way: str) -> None:
+    whole = loader(idx, selection=way, epochs=8)
+    expected = train(whole, range(8))
+    first = loader(idx, selection=way, epochs=8)
+    train(first, range(4))
+    seen: list[int] = []
+    for count, batch in enumerate(first):
+        seen += batch.ids.tolist()
+        first.loss(fake_logits(batch.ids, batch.labels, 4), batch)
+        if count == 1:
+            break
+    second = loader(idx, selection=way, epochs=8)
+    second.load_state_dict(first.state_dict())
+    rest = train(second, range(4, 8))
+    assert seen + rest[0] == expected[4]
+    assert rest[1:] == expected[5:]
+
+
+def test_a_sampler_selects_as_the_loader_does(idx: str) -> None:
+    expected = train(loader(idx, selection="weighted", epochs=8), range(5))
+    dataset = Dataset(idx, recipe="mnist")
+    sampler = Sampler(dataset, batch_size=100, seed=3, selection="weighted", epochs=8)
+    for epoch in range(5):
+        ids: list[int] = []
+        for index, (_, labels) in enumerate(DataLoader(dataset, batch_sampler=sampler)):
+            batch = sampler.batch(index, labels)
+            ids += batch.ids.tolist()
+            sampler.loss(fake_logits(batch.ids, labels, epoch), batch)
+        assert ids == expected[epoch]
+    state = sampler.state_dict()
+    other = Sampler(dataset, batch_size=100, seed=3, selection="weighted", epochs=8)
+    other.load_state_dict(state)
+    assert list(other) == list(sampler)
+
+
+def test_feedback_by_loss_alone_and_keep(idx: str) -> None:
+    load = loader(idx, selection={"kind": "biggest-loser", "power": 1, "history": 100}, epochs=4)
+    for epoch in range(2):
+        kept = 0
+        for batch in load:
+            each = torch.rand(len(batch.ids))
+            kept += int(load.keep(batch, each).sum())
+            load.feedback(batch, per_sample_loss=each)
+        assert kept == load.num_samples if epoch == 0 else 0.3 < kept / load.num_samples < 0.7
+
+
+def test_bad_input_is_told(idx: str) -> None:
+    for selection, words in (
+        ("buckets", "bucket"),
+        ({"kind": "bucket", "relaks": 1}, "relax"),
+        ({"kind": "uniform", "relax": 1}, "relax"),
+        ({"kind": "bucket", "stagnation": 0}, "whole number from 1"),
+        ({"kind": "proxy", "share": 0}, "above 0"),
+        ({"kind": "proxy", "share": 1.5}, "share"),
+        ({"relax": 1}, "kind"),
+        (7, "name"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            loader(idx, selection=selection)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="epochs is 0"):
+        loader(idx, selection="weighted", epochs=0)
+    load = loader(idx, selection="weighted")
+    batch = next(iter(load))
+    with pytest.raises(ConfigError, match="shape"):
+        load.loss(torch.zeros(5, 10), batch)
+    with pytest.raises(ConfigError, match="5 columns"):
+        load.loss(torch.zeros(100, 5), batch)
+    with pytest.raises(ConfigError, match="one of them"):
+        load.feedback(batch)
+    with pytest.raises(ConfigError, match="sample 1000000"):
+        load.feedback_arrays([1_000_000], [0.5], [0.1], [1.0])
+    with pytest.raises(ConfigError, match="2 ids but 1"):
+        load.feedback_arrays([0, 1], [0.5], [0.1, 0.1], [1.0, 1.0])
+    load.loss(torch.full((100, 10), float("nan")), batch)
+    assert len(list(load)) == 10, "an epoch whose trainer said nothing of use is full"
+    assert load.selection["unknown"] == 100
+    state = load.state_dict()
+    with pytest.raises(ConfigError, match="another"):
+        loader(idx, selection="bucket").load_state_dict(state)
+    with pytest.raises(ConfigError, match="selection"):
+        loader(idx).load_state_dict(state)
+
+
+RANK = """
+import json, sys, torch, torch.distributed as dist
+sys.path.insert(0, sys.argv[2])
+from test_selection import fake_logits
+from gristmill.torch import Loader
+dist.init_process_group("gloo")
+load = Loader(sys.argv[1], recipe="mnist", batch_size=50, seed=3, selection="weighted", epochs=8)
+kept = []
+for epoch in range(5):
+    ids = []
+    for batch in load:
+        ids += batch.ids.tolist()
+        load.loss(fake_logits(batch.ids, batch.labels, epoch), batch)
+    parts = [None, None]
+    dist.all_gather_object(parts, ids)
+    kept.append(sorted(set(parts[0] + parts[1])))
+if dist.get_rank() == 0:
+    print("KEPT" + json.dumps(kept))
+dist.destroy_process_group()
+"""
+
+
+def test_two_ranks_select_the_same_as_one(idx: str, tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29613"]
+    done = subprocess.run(
+        [*command, str(script), idx, str(Path(__file__).parent)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    kept = json.loads(done.stdout.split("KEPT")[1].splitlines()[0])
+    assert kept == [sorted(ids) for ids in train(loader(idx, selection="weighted", epochs=8), range(5))]
+
+
+def test_ranks_without_a_process_group_are_told(idx: str) -> None:
+    load = loader(idx, selection="weighted", rank=0, world_size=2)
+    list(load)
+    with pytest.raises(Exception, match="process group"):
+        list(load)
