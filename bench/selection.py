@@ -62,7 +62,10 @@ SWEEP = [
     *[f"bucket:recall_share={share}" for share in (0.25, 1.0)],
     "bucket:warmup=1",
     "bucket:warmup=3",
-    "weighted",
+    *[f"weighted:noise={noise}" for noise in (0.05, 0.1, 0.2, 0.5)],
+    *[f"weighted:weight_max={most}" for most in (1.0, 2.0, 5.0)],
+    "weighted:least=0.25",
+    "weighted:full_share=0.125",
 ]
 
 
