@@ -66,6 +66,7 @@ class LoaderArguments(TypedDict, total=False):
     uneven: str
     on_bad: str
     selection: str | Mapping[str, Any] | None
+    families: str
     epochs: int | None
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
@@ -125,6 +126,8 @@ class Loader(Chooser, Generic[A]):
     ``selection`` trains only on samples that teach something (``"weighted"``, ``"bucket"``, ... or a mapping with
     ``kind`` and options); tell it what the model learned (:meth:`feedback_arrays`, or ``loss`` of
     :class:`gristmill.torch.Loader`) and how many ``epochs`` the run has, so that the last ones train on everything.
+    ``families`` finds near-duplicates once (all pictures are read for it): ``"remove"`` trains one of each per epoch,
+    ``"repeat"`` trains one that is in memory again instead of fetching its relative, ``"auto"`` does what fits.
     ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
     """
 
@@ -144,6 +147,7 @@ class Loader(Chooser, Generic[A]):
         uneven: str = "pad",
         on_bad: str = "raise",
         selection: str | Mapping[str, Any] | None = None,
+        families: str = "off",
         epochs: int | None = None,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None = None,
@@ -175,7 +179,7 @@ class Loader(Chooser, Generic[A]):
             "loader.world": self._rank_world[1],
             "loader.uneven": uneven,
             "loader.on_bad": on_bad,
-            **selection_settings(selection, epochs),
+            **selection_settings(selection, families, epochs),
             **(settings or {}),
         }
         text = [

@@ -15,7 +15,7 @@ from gristmill.errors import ConfigError, GristmillError
 __all__ = ["Chooser", "selection_settings"]
 
 
-def selection_settings(selection: str | Mapping[str, Any] | None, epochs: int | None) -> dict[str, Any]:
+def selection_settings(selection: str | Mapping[str, Any] | None, families: str, epochs: int | None) -> dict[str, Any]:
     """The settings that an argument ``selection`` stands for: a name, or a mapping with ``kind`` and its options."""
     if selection is None:
         settings: dict[str, Any] = {}
@@ -33,6 +33,8 @@ def selection_settings(selection: str | Mapping[str, Any] | None, epochs: int | 
         }
     else:
         raise ConfigError(f"selection is {selection!r}; it must be a name or a mapping with its kind and options")
+    if families != "off":
+        settings["selection.families"] = families
     if epochs is not None:
         if isinstance(epochs, bool) or not hasattr(epochs, "__index__") or epochs < 1:
             raise ConfigError(f"epochs is {epochs!r}; it must be a whole number of at least 1")

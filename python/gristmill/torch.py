@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -65,9 +66,10 @@ class _Learning(Chooser):
         comes back.
         """
         labels = self._check(logits, batch)
-        each = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        log_p = torch.log_softmax(logits.float(), 1)
+        each = -log_p.gather(1, labels[:, None])[:, 0]
         if self._choice is not None:
-            self._tell(logits.detach(), labels, each.detach(), batch.ids)
+            self._tell(log_p.detach(), each.detach(), batch.ids)
             each = each * batch.weights.to(each.device, non_blocking=True)
         mean: torch.Tensor = each.mean()
         return mean
@@ -86,9 +88,8 @@ class _Learning(Chooser):
             return
         if logits is not None:
             labels = self._check(logits, batch)
-            with torch.no_grad():
-                each = torch.nn.functional.cross_entropy(logits.detach(), labels, reduction="none")
-                self._tell(logits.detach(), labels, each, batch.ids)
+            log_p = torch.log_softmax(logits.detach().float(), 1)
+            self._tell(log_p, -log_p.gather(1, labels[:, None])[:, 0], batch.ids)
         elif per_sample_loss is not None:
             each = per_sample_loss.detach().float()
             if each.shape != (len(batch.ids),):
@@ -117,15 +118,19 @@ class _Learning(Chooser):
         return labels.to(logits.device, non_blocking=True)
 
     @torch.no_grad()
-    def _tell(self, logits: torch.Tensor, labels: torch.Tensor, each: torch.Tensor, ids: torch.Tensor) -> None:
-        log_p = torch.log_softmax(logits.float(), 1)
-        own = labels[:, None]
-        p_true = log_p.gather(1, own)[:, 0].exp()
-        rival = log_p.scatter(1, own, float("-inf")).amax(1).exp()
-        columns = [p_true, rival, each.float()]
+    def _tell(self, log_p: torch.Tensor, each: torch.Tensor, ids: torch.Tensor) -> None:
+        columns = torch.empty((4 if self._entropy else 3, len(each)), device=each.device)
+        torch.exp(-each, out=columns[0])
+        if log_p.shape[1] > 1:
+            # The largest probability of another label: the largest of all, or the second where that is the own one.
+            best, second = log_p.topk(2, 1)[0].unbind(1)
+            torch.exp(torch.where(each == -best, second, best), out=columns[1])
+        else:
+            columns[1] = 0
+        columns[2] = each
         if self._entropy:
-            columns.append(-(log_p.exp() * log_p).nan_to_num(0).sum(1) / 0.6931471805599453)
-        self._send(ids, torch.stack(columns))
+            columns[3] = -(log_p.exp() * log_p).nan_to_num(0).sum(1) / math.log(2)
+        self._send(ids, columns)
 
     def _send(self, ids: torch.Tensor, columns: torch.Tensor) -> None:
         self._flush()
@@ -305,6 +310,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         world_size: int | None = None,
         uneven: str = "pad",
         selection: str | Mapping[str, Any] | None = None,
+        families: str = "off",
         epochs: int | None = None,
     ) -> None:
         if (rank is None) != (world_size is None):
@@ -321,7 +327,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         )
         self._seed = whole("seed", seed, 0) if shuffle else None
         self._rank_world = (self._shape[1], self._shape[2])
-        self._choice = self._new_choice(seed, shuffle, selection_settings(selection, epochs))
+        self._choice = self._new_choice(seed, shuffle, selection_settings(selection, families, epochs))
         self._entropy = _wants_entropy(selection)
         if self._dataset is not None:
             self._num_classes = len(self._dataset.classes) or None
@@ -333,7 +339,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         self._length = len(_gristmill.order(self._samples, self._seed, 0, *self._shape))
 
     def _new_choice(self, seed: int, shuffle: bool, settings: dict[str, Any]) -> _gristmill.Choice | None:
-        if settings.get("selection.kind", "uniform") == "uniform":
+        if settings.get("selection.kind", "uniform") == "uniform" and "selection.families" not in settings:
             return None
         batch, rank, world, uneven, drop_last = self._shape
         pairs = {
@@ -349,6 +355,8 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         text = [(key, str(value)) for key, value in pairs.items()]
         if self._dataset is not None:
             return self._dataset._own_reader().choice(text)
+        if "selection.families" in settings:
+            raise ConfigError("families need the pictures: give the sampler a Dataset, not a number of samples")
         return _gristmill.Choice(self._samples, text)
 
     def _order(self, epoch: int) -> tuple[list[list[int]], list[list[float]]]:

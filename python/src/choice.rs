@@ -6,10 +6,11 @@
 use crate::enter;
 use crate::error::{exception, named};
 use gristmill_core::SampleId;
+use gristmill_core::family::Families;
 use gristmill_core::plan::Shape;
 use gristmill_core::score::Feedback;
 use gristmill_node::config::Config;
-use gristmill_node::selection;
+use gristmill_node::selection::{self, Relatives};
 use gristmill_node::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -29,10 +30,21 @@ impl Choice {
     }
 
     /// A choice among samples that only the caller reads; without labels they are all of one class.
-    pub(crate) fn among(labels: &[u32], sizes: &[u32], settings: &[(String, String)]) -> Result<Choice> {
+    pub(crate) fn among(
+        labels: &[u32],
+        sizes: &[u32],
+        families: Option<Arc<Families>>,
+        settings: &[(String, String)],
+    ) -> Result<Choice> {
         let options = Config::load(None, settings)?.settings().loader();
-        let made =
-            selection::Choice::new(&options.selection, labels, sizes, options.seed, options.shape.world)?;
+        let (how, world) = (&options.selection, options.shape.world);
+        let mut made = selection::Choice::new(how, labels, sizes, options.seed, world)?;
+        if let Some(families) = families {
+            // The caller reads for itself: what it may hold for repeats is taken to be what a loader would.
+            let held_bytes_max = options.memory_bytes_max / 16;
+            made = made
+                .with_relatives(Relatives { families, families_use: how.families, held_bytes_max }, sizes);
+        }
         Ok(Choice::new(Arc::new(made), options.shape, options.shuffle))
     }
 }
@@ -44,7 +56,7 @@ impl Choice {
     fn py_new(py: Python<'_>, samples: u32, settings: Vec<(String, String)>) -> PyResult<Choice> {
         enter::short(py, move || {
             let zeros = vec![0; samples as usize];
-            Choice::among(&zeros, &zeros, &settings)
+            Choice::among(&zeros, &zeros, None, &settings)
         })
     }
 
@@ -58,7 +70,7 @@ impl Choice {
     #[expect(clippy::type_complexity, reason = "two lists of lists are what Python takes")]
     fn order(&self, py: Python<'_>, epoch: u64, from_batch: u32) -> PyResult<(Vec<Vec<u32>>, Vec<Vec<f32>>)> {
         enter::short(py, || {
-            let (plan, _) = self.inner.plan(epoch, self.shape, self.shuffle)?;
+            let plan = self.inner.decide(epoch, self.shape, self.shuffle)?.plan;
             let batches = from_batch..plan.batches();
             let ids = batches.clone().map(|b| plan.batch(b).map(|SampleId(id)| id).collect()).collect();
             let weights = |b| (0..plan.batch_len(b)).map(|slot| plan.weight(b, slot)).collect();

@@ -30,6 +30,8 @@ pub(crate) struct Found {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) settings: Settings,
     pub(crate) recipe: Option<Recipe>,
+    /// Where the data set's families are kept.
+    pub(crate) families: PathBuf,
 }
 
 impl Request {
@@ -47,7 +49,8 @@ impl Request {
         };
         let opened =
             open::catalog(&self.source, &settings, self.rebuild, &mut |_| ControlFlow::Continue(()))?;
-        Ok(Found { catalog: opened.catalog, settings, recipe })
+        let families = opened.families_path(&self.source);
+        Ok(Found { catalog: opened.catalog, settings, recipe, families })
     }
 }
 
@@ -72,9 +75,9 @@ impl Engine {
     ) -> PyResult<Engine> {
         let request = Request { source, recipe, settings, config, rebuild };
         enter::wait(py, move || {
-            let Found { catalog, settings, recipe } = request.open()?;
-            let set = open::data_set(catalog.clone(), &settings, &|| false)?;
-            let loader = Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?;
+            let Found { catalog, settings, recipe, families } = request.open()?;
+            let set = Arc::new(open::data_set(catalog.clone(), &settings, &|| false)?);
+            let loader = open::loader(set, recipe.as_ref(), settings.loader(), &families, &mut |_| true)?;
             Ok(Engine { loader: Arc::new(loader), catalog })
         })
     }

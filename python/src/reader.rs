@@ -4,7 +4,9 @@ use crate::choice::Choice;
 use crate::engine::{Found, Request, described};
 use crate::enter;
 use crate::epoch::Batch;
-use gristmill_node::reader;
+use gristmill_node::catalog::Catalog;
+use gristmill_node::config::Config;
+use gristmill_node::{open, reader};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +15,8 @@ use std::sync::Arc;
 #[pyclass(frozen, module = "gristmill._gristmill")]
 pub(crate) struct Reader {
     reader: Arc<reader::Reader>,
+    catalog: Arc<Catalog>,
+    families: PathBuf,
 }
 
 #[pymethods]
@@ -29,8 +33,9 @@ impl Reader {
     ) -> PyResult<Reader> {
         let request = Request { source, recipe, settings, config, rebuild };
         enter::wait(py, move || {
-            let Found { catalog, settings, recipe } = request.open()?;
-            Ok(Reader { reader: Arc::new(reader::Reader::new(catalog, recipe.as_ref(), settings)?) })
+            let Found { catalog, settings, recipe, families } = request.open()?;
+            let reader = Arc::new(reader::Reader::new(catalog.clone(), recipe.as_ref(), settings)?);
+            Ok(Reader { reader, catalog, families })
         })
     }
 
@@ -59,9 +64,14 @@ impl Reader {
 
     /// What selects among its samples, as the settings say.
     fn choice(&self, py: Python<'_>, settings: Vec<(String, String)>) -> PyResult<Choice> {
-        enter::short(py, move || {
-            let catalog = self.reader.catalog();
-            Choice::among(catalog.labels()?, catalog.sizes()?, &settings)
+        let (catalog, path) = (self.catalog.clone(), self.families.clone());
+        enter::wait(py, move || {
+            let config = Config::load(None, &settings)?;
+            let options = config.settings().loader();
+            // Families are found by reading everything once, or lie there from before.
+            let set = Arc::new(open::data_set(catalog.clone(), config.settings(), &|| false)?);
+            let families = open::relatives(&set, &options, &path, &mut |_| true)?;
+            Choice::among(catalog.labels()?, catalog.sizes()?, families, &settings)
         })
     }
 

@@ -9,12 +9,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod family;
 pub mod math;
 pub mod nearest;
 pub mod plan;
 pub mod rng;
 pub mod score;
 pub mod select;
+pub mod steer;
 
 use std::fmt;
 

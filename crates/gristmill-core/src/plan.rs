@@ -46,7 +46,7 @@ impl Shape {
     }
 
     /// Full batches per rank, and samples per rank in the one after them.
-    fn cut(&self, samples: u32) -> (u32, u32) {
+    pub(crate) fn cut(&self, samples: u32) -> (u32, u32) {
         let world = u64::from(self.world);
         let global = u64::from(self.batch) * world;
         let rest = u64::from(samples) % global;
@@ -57,7 +57,7 @@ impl Shape {
         ((u64::from(samples) / global) as u32, share as u32)
     }
 
-    fn check(&self) -> Result<(), Invalid> {
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
         if self.batch == 0 {
             return Err(Invalid("batch is 0; it must be at least 1".into()));
         }
@@ -142,6 +142,13 @@ impl Plan {
         let places = self.places(batch);
         assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
         SampleId(self.order[(places.start + slot) % self.order.len()])
+    }
+
+    /// Where in the order of the whole epoch sample `slot` of batch `batch` stands. Panics outside of the plan.
+    pub fn position(&self, batch: u32, slot: usize) -> u32 {
+        let places = self.places(batch);
+        assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
+        ((places.start + slot) % self.order.len()) as u32
     }
 
     /// What the loss of sample `slot` of batch `batch` is multiplied by. Panics outside of the plan.

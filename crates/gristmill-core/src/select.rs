@@ -26,6 +26,7 @@ pub use options::{
 };
 
 use crate::Invalid;
+use crate::family::Families;
 use crate::rng::{Purpose, Stream};
 use crate::score::{EntropyForm, Feedback, ReadTimes, Scores};
 
@@ -299,6 +300,21 @@ impl Selector {
 }
 
 impl Chosen {
+    /// The same with at most one member of each family.
+    #[must_use]
+    pub fn without_relatives(&self, families: &Families, seed: u64) -> Chosen {
+        let ids = families.remove(&self.ids, self.epoch, seed);
+        // Both are in ascending order, so one walk finds the weights of those that stay.
+        let mut kept = ids.iter().peekable();
+        let stays = |id: &u32| kept.next_if(|&next| next == id).is_some();
+        let stays: Vec<bool> = self.ids.iter().map(stays).collect();
+        let weights = self.weights.iter().zip(&stays).filter(|(_, stays)| **stays).map(|(w, _)| *w).collect();
+        let mut distinct = ids.clone();
+        distinct.dedup();
+        let summary = Summary { kept: distinct.len() as u32, ..self.summary.clone() };
+        Chosen { epoch: self.epoch, ids, weights, summary }
+    }
+
     /// The order in which the epoch is trained, and the weights in that order (empty when all are 1).
     pub fn shuffled(&self, seed: u64) -> (Vec<u32>, Vec<f32>) {
         let mut order =

@@ -34,6 +34,7 @@ pub use gzip::inflate;
 pub(crate) use layout::MAGIC;
 pub use layout::VERSION;
 pub use scan::{OnProgress, Progress, Step};
+pub(crate) use write::replace;
 
 use crate::Result;
 use crate::store::Store;

@@ -16,7 +16,7 @@ pub use keys::{KEYS, Key};
 pub use units::{format_bytes, parse_bytes};
 
 use crate::loader::{LoaderOptions, OnBad};
-use crate::selection::SelectionOptions;
+use crate::selection::{FamilyUse, SelectionOptions};
 use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
 use crate::{Error, Kind, Result};
 use gristmill_core::nearest::nearest;
@@ -85,6 +85,7 @@ pub struct Settings {
     pub(crate) selection_kind: String,
     pub(crate) selection_epochs: u32,
     pub(crate) class_floor: f64,
+    pub(crate) families: FamilyUse,
     /// Options of the selection that somebody set, by name.
     pub(crate) selection_options: BTreeMap<&'static str, String>,
 }
@@ -239,7 +240,7 @@ impl Settings {
             selection.set(option, value)?;
         }
         let epochs = (self.selection_epochs > 0).then_some(self.selection_epochs);
-        Ok(SelectionOptions { selection, epochs, class_floor: self.class_floor })
+        Ok(SelectionOptions { selection, epochs, class_floor: self.class_floor, families: self.families })
     }
 
     /// How the loader is to work.

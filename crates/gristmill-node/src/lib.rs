@@ -11,6 +11,7 @@ pub mod catalog;
 pub mod config;
 pub mod dataset;
 pub mod error;
+pub mod families;
 pub mod loader;
 pub mod open;
 pub mod reader;

@@ -11,7 +11,9 @@
 
 mod batch;
 mod budget;
+mod check;
 mod fetch;
+mod held;
 mod work;
 mod worker;
 
@@ -19,13 +21,16 @@ pub use batch::{BadSample, Batch, Data, Tensor};
 
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
-use crate::selection::{Choice, SelectionOptions, SelectionReport};
+use crate::selection::{Choice, Relatives, SelectionOptions, SelectionReport};
 use crate::{Error, Kind, Result};
 use batch::Pool;
 use budget::{Budget, Demand};
+use check::{check, check_samples, claim_samples, held_bytes_max, new_pipeline};
 use gristmill_core::SampleId;
+use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_ops::{Limits, Output, Pipeline, Recipe};
+use held::Held;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -104,7 +109,7 @@ impl Loader {
     pub fn new(set: Arc<DataSet>, recipe: Option<&Recipe>, options: LoaderOptions) -> Result<Loader> {
         check(&options, &set)?;
         let demand = |sample_bytes| Demand {
-            memory: options.memory_bytes_max,
+            memory: options.memory_bytes_max - held_bytes_max(&options),
             resident: set.resident_bytes(),
             batch: options.shape.batch.min(set.catalog().len()).into(),
             sample_bytes,
@@ -147,6 +152,20 @@ impl Loader {
         Ok(Loader { set, pipeline, options, rules, pool, choice })
     }
 
+    /// The same with near-duplicates left out or standing in for each other, as the options say.
+    pub fn with_families(mut self, families: Arc<Families>) -> Result<Loader> {
+        let (catalog, options) = (self.set.catalog(), &self.options);
+        let (labels, sizes) = (catalog.labels()?, catalog.sizes()?);
+        let relatives = Relatives {
+            families,
+            families_use: options.selection.families,
+            held_bytes_max: held_bytes_max(options),
+        };
+        let choice = Choice::new(&options.selection, labels, sizes, options.seed, options.shape.world)?;
+        self.choice = Some(Arc::new(choice.with_relatives(relatives, sizes)));
+        Ok(self)
+    }
+
     /// The data set.
     pub fn set(&self) -> &DataSet {
         &self.set
@@ -179,10 +198,10 @@ impl Loader {
         Ok(self.decide(epoch)?.0)
     }
 
-    fn decide(&self, epoch: u64) -> Result<(Plan, Option<SelectionReport>)> {
+    fn decide(&self, epoch: u64) -> Result<(Plan, StandIns, Option<SelectionReport>)> {
         if let Some(choice) = &self.choice {
-            let (plan, report) = choice.plan(epoch, self.options.shape, self.options.shuffle)?;
-            return Ok((plan, Some(report)));
+            let decided = choice.decide(epoch, self.options.shape, self.options.shuffle)?;
+            return Ok((decided.plan, decided.holds, Some(decided.report)));
         }
         let samples = self.set.catalog().len();
         let plan = if self.options.shuffle {
@@ -190,12 +209,12 @@ impl Loader {
         } else {
             Plan::in_order(samples, self.options.shape)
         };
-        Ok((plan?, None))
+        Ok((plan?, StandIns::default(), None))
     }
 
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
-        let (plan, selection) = self.decide(epoch)?;
+        let (plan, holds, selection) = self.decide(epoch)?;
         if from_batch > plan.batches() {
             let batches = plan.batches();
             return Err(Error::config(format!(
@@ -204,7 +223,8 @@ impl Loader {
             .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
         }
         self.set.catalog().labels()?;
-        let work = Arc::new(Work::new(plan, self.rules.clone(), self.pool.clone(), from_batch));
+        let work =
+            Arc::new(Work::new(plan, Held::new(holds), self.rules.clone(), self.pool.clone(), from_batch));
         let mut threads = Vec::new();
         for i in 0..self.options.threads {
             let kit = worker::Kit {
@@ -388,7 +408,9 @@ impl Epoch {
             self.report.wall_ms = self.started.elapsed().as_secs_f64() * 1e3;
             if let Some(choice) = &self.choice {
                 self.over = true;
-                choice.observe(&self.report(), &self.work.meters.times());
+                let rules = &self.work.rules;
+                let at_once = if rules.direct { self.report.threads } else { rules.reads_in_flight };
+                choice.observe(&self.report(), at_once, &self.work.meters.times());
             }
         }
         self.over = true;
@@ -407,56 +429,6 @@ impl Drop for Epoch {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// Refuses a data set with a sample that could never be loaded within the limit.
-fn check_samples(budget: Budget, options: &LoaderOptions, set: &DataSet) -> Result<()> {
-    let sizes = set.catalog().sizes()?;
-    let Some((id, &largest)) = sizes.iter().enumerate().max_by_key(|(_, size)| **size) else { return Ok(()) };
-    let room = budget.raw / if set.immediate() { options.threads as u64 } else { 1 };
-    if u64::from(largest) <= room {
-        return Ok(());
-    }
-    let name = set.catalog().locate(SampleId(id as u32))?.name.to_string();
-    Err(Error::config(format!(
-        "sample {id} ({name}) has {largest} bytes, but loader.memory_bytes_max = {} leaves {room} for one",
-        options.memory_bytes_max
-    ))
-    .hint("raise loader.memory_bytes_max, or leave the sample out of the catalog"))
-}
-
-fn check(options: &LoaderOptions, set: &DataSet) -> Result<()> {
-    let positive = [
-        ("loader.threads", options.threads as u64),
-        ("loader.batch", options.shape.batch.into()),
-        ("loader.pixels_max", options.pixels_max),
-        ("loader.stall_ms_max", options.stall_ms_max),
-    ];
-    if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
-        return Err(Error::config(format!("{name} is 0; it must be at least 1")));
-    }
-    if options.threads > 1_024 || options.reads_in_flight > 65_536 || options.prefetch_batches > 65_536 {
-        return Err(Error::config(format!(
-            "loader.threads = {}, reads_in_flight = {} and prefetch_batches = {} are limited to 1,024, 65,536 and 65,536",
-            options.threads, options.reads_in_flight, options.prefetch_batches
-        )));
-    }
-    if set.catalog().is_empty() {
-        return Err(Error::config(format!("the catalog of {} has no samples", set.catalog().source())));
-    }
-    Ok(())
-}
-
-fn new_pipeline(recipe: &Recipe, set: &DataSet, limits: Limits) -> Result<Pipeline> {
-    Pipeline::new(recipe, set.catalog().encoding(), limits).map_err(|e| Error::config(e.to_string()))
-}
-
-/// How many samples a thread takes at a time: enough that the lock costs nothing beside them, few enough that
-/// the threads share every batch.
-fn claim_samples(set: &DataSet, options: &LoaderOptions) -> Result<usize> {
-    let mean = set.catalog().total_bytes()? / u64::from(set.catalog().len().max(1));
-    let share = (options.shape.batch as usize).div_ceil(options.threads);
-    Ok((32_768 / mean.max(1)).clamp(1, share as u64) as usize)
 }
 
 fn spawn(name: &str, work: &Arc<Work>, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {

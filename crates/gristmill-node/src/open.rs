@@ -7,8 +7,12 @@
 use crate::catalog::{self, BuildOptions, Catalog, Draft, OnProgress, Source, SourceKind};
 use crate::config::{Settings, text};
 use crate::dataset::DataSet;
+use crate::families::{self, FamilyOptions, Hashing};
+use crate::loader::{Loader, LoaderOptions};
+use crate::selection::FamilyUse;
 use crate::store;
 use crate::{Error, Kind, Result};
+use gristmill_core::family::Families;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -40,6 +44,46 @@ pub struct Opened {
     pub catalog: Arc<Catalog>,
     /// Where it came from.
     pub provenance: Provenance,
+}
+
+impl Opened {
+    /// Where the families of this data set are kept: beside its catalog.
+    pub fn families_path(&self, source: &str) -> PathBuf {
+        families::kept_path(match &self.provenance {
+            Provenance::Given => Path::new(source),
+            Provenance::Kept(path) | Provenance::Built(path) => path,
+        })
+    }
+}
+
+/// A loader as the settings say, with the families kept at `path` (or found now) if they ask for them.
+pub fn loader(
+    set: Arc<DataSet>,
+    recipe: Option<&gristmill_ops::Recipe>,
+    options: LoaderOptions,
+    path: &Path,
+    progress: &mut dyn FnMut(Hashing) -> bool,
+) -> Result<Loader> {
+    let found = relatives(&set, &options, path, progress)?;
+    let loader = Loader::new(set, recipe, options)?;
+    match found {
+        Some(families) => loader.with_families(families),
+        None => Ok(loader),
+    }
+}
+
+/// The families of a data set, if the options ask for them.
+pub fn relatives(
+    set: &Arc<DataSet>,
+    options: &LoaderOptions,
+    path: &Path,
+    progress: &mut dyn FnMut(Hashing) -> bool,
+) -> Result<Option<Arc<Families>>> {
+    if options.selection.families == FamilyUse::Off {
+        return Ok(None);
+    }
+    let found = families::open_or_build(path, set, FamilyOptions::default(), options, progress)?;
+    Ok(Some(Arc::new(found.families)))
 }
 
 /// What there is before anything is built.

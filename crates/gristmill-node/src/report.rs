@@ -234,6 +234,15 @@ impl fmt::Display for EpochReport {
                 selection.kept_share() * 100.0,
                 selection.reason
             )?;
+            if !selection.bottleneck.is_empty() {
+                write!(f, "\n  before it: {}", selection.bottleneck)?;
+            }
+            if selection.removed > 0 {
+                write!(f, "\n  {} near-duplicates of others were left out", selection.removed)?;
+            }
+            if selection.stand_ins > 0 {
+                write!(f, "\n  {} samples were served by a near-duplicate in memory", selection.stand_ins)?;
+            }
             if selection.unknown > 0 {
                 write!(f, "\n  {} reports of the trainer were no numbers", selection.unknown)?;
             }

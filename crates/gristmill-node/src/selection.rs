@@ -9,11 +9,39 @@
 
 use crate::report::EpochReport;
 use crate::{Error, Result};
+use gristmill_core::family::{Families, StandInLimits, StandIns};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_core::score::{Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
+use gristmill_core::steer::{Bound, Profile, Steer};
 use serde::Serialize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is done with near-duplicates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FamilyUse {
+    /// Nothing.
+    Off,
+    /// One member of each family per epoch: less to compute.
+    Remove,
+    /// A member that is still in memory is trained again instead of fetching a relative: less to fetch.
+    Repeat,
+    /// `Repeat` when training waits for the store, else `Remove`.
+    Auto,
+}
+
+impl FamilyUse {
+    /// The names users write.
+    pub const NAMES: [(&str, FamilyUse); 4] = [
+        ("off", FamilyUse::Off),
+        ("remove", FamilyUse::Remove),
+        ("repeat", FamilyUse::Repeat),
+        ("auto", FamilyUse::Auto),
+    ];
+}
+
+/// How often one sample may be trained again in an epoch.
+const REPEATS_MAX: u32 = 2;
 
 /// How samples are selected, before the data set is known.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,12 +52,37 @@ pub struct SelectionOptions {
     pub epochs: Option<u32>,
     /// The share of its samples that every class keeps.
     pub class_floor: f64,
+    /// What is done with near-duplicates, once they are known.
+    pub families: FamilyUse,
 }
 
 impl Default for SelectionOptions {
     fn default() -> SelectionOptions {
-        SelectionOptions { selection: Selection::Uniform, epochs: None, class_floor: 0.05 }
+        let families = FamilyUse::Off;
+        SelectionOptions { selection: Selection::Uniform, epochs: None, class_floor: 0.05, families }
     }
+}
+
+/// Near-duplicates and what is done with them.
+#[derive(Debug, Clone)]
+pub struct Relatives {
+    /// Who they are.
+    pub families: Arc<Families>,
+    /// What is done.
+    pub families_use: FamilyUse,
+    /// Bytes of raw samples that may be held for it.
+    pub held_bytes_max: u64,
+}
+
+/// An epoch, decided.
+#[derive(Debug)]
+pub struct Decided {
+    /// Which samples, in which order, with which weights.
+    pub plan: Plan,
+    /// Whose bytes are needed again.
+    pub holds: StandIns,
+    /// What was selected.
+    pub report: SelectionReport,
 }
 
 /// What was selected for an epoch, as reports show it.
@@ -49,12 +102,18 @@ pub struct SelectionReport {
     pub unknown: u64,
     /// The threshold in use, if there is one.
     pub threshold: Option<f64>,
+    /// Samples left out because a relative of theirs is trained.
+    pub removed: u32,
+    /// Samples served in the place of a relative that would have had to be fetched.
+    pub stand_ins: u32,
     /// Whether the cost of fetching had a vote.
     pub io_bound: bool,
     /// Whether a small model is to be trained in this epoch.
     pub proxy: bool,
     /// Why, in one line.
     pub reason: String,
+    /// What training waited for before this epoch, in one line; empty before anything was measured.
+    pub bottleneck: String,
 }
 
 impl SelectionReport {
@@ -64,10 +123,6 @@ impl SelectionReport {
     }
 }
 
-/// Training waits for the store when this share of its time went by waiting for bytes; and does so until the share
-/// is below the second.
-const IO_BOUND: (f64, f64) = (0.15, 0.1);
-
 /// What one rank has to tell the others, as columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Heard {
@@ -75,8 +130,38 @@ struct Heard {
     /// Probability of the label, of the rival, loss, entropy (which may be missing).
     columns: [Vec<f32>; 4],
     times: ReadTimes,
-    /// Milliseconds waited for bytes, and in all.
-    waited: [f64; 2],
+    spent: Spent,
+}
+
+/// Where the time of epochs went, added up: what says which resource is the bottleneck.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Spent {
+    /// Samples, milliseconds in all, of waiting, of preprocessing per thread, of reading per read at once.
+    sums: [f64; 5],
+}
+
+impl Spent {
+    fn note(&mut self, report: &EpochReport, reads_at_once: usize) {
+        let prep = (report.decode_ms + report.ops_ms) / report.threads.max(1) as f64;
+        let reading = if report.from_memory { 0.0 } else { report.fetch_ms / reads_at_once.max(1) as f64 };
+        let terms = [report.processed as f64, report.wall_ms, report.wait.total_ms, prep, reading];
+        self.sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+    }
+
+    fn merge(&mut self, other: &Spent) {
+        self.sums.iter_mut().zip(other.sums).for_each(|(sum, term)| *sum += term);
+    }
+
+    fn profile(&self) -> Profile {
+        let [samples, wall_ms, wait_ms, prep_ms, reading_ms] = self.sums;
+        let rate = |ms: f64| (ms > 0.0 && samples > 0.0).then(|| samples * 1e3 / ms);
+        Profile {
+            compute_per_s: rate(wall_ms - wait_ms),
+            prep_per_s: rate(prep_ms),
+            io_per_s: rate(reading_ms),
+            stall: (wall_ms > 0.0).then(|| wait_ms / wall_ms),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -86,12 +171,17 @@ struct State {
     /// Whether the ranks have shared what they heard since the last epoch began.
     merged: bool,
     readings: Readings,
+    steer: Steer,
+    /// Why the bottleneck is what it is.
+    bottleneck: String,
 }
 
 /// A selector that several threads may tell and ask.
 #[derive(Debug)]
 pub struct Choice {
     state: Mutex<State>,
+    relatives: Option<Relatives>,
+    sizes: Vec<u32>,
     seed: u64,
     world: u32,
 }
@@ -113,8 +203,22 @@ impl Choice {
             class_floor: options.class_floor,
         };
         let selector = Selector::new(options.selection.clone(), facts)?;
-        let state = State { selector, heard: Heard::default(), merged: false, readings: Readings::default() };
-        Ok(Choice { state: Mutex::new(state), seed, world })
+        let state = State {
+            selector,
+            heard: Heard::default(),
+            merged: false,
+            readings: Readings::default(),
+            steer: Steer::new(),
+            bottleneck: String::new(),
+        };
+        Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world })
+    }
+
+    /// The same with near-duplicates in mind.
+    pub fn with_relatives(mut self, relatives: Relatives, sizes: &[u32]) -> Choice {
+        self.relatives = Some(relatives).filter(|relatives| relatives.families_use != FamilyUse::Off);
+        self.sizes = sizes.to_vec();
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -123,9 +227,9 @@ impl Choice {
     }
 
     /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
-    pub fn plan(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<(Plan, SelectionReport)> {
+    pub fn decide(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<Decided> {
         let mut state = self.lock();
-        let State { selector, merged, readings, .. } = &mut *state;
+        let State { selector, merged, readings, bottleneck, .. } = &mut *state;
         let begun = selector.chosen().map(|chosen| chosen.epoch);
         let needs = selector.selection().needs_feedback();
         if self.world > 1 && needs && begun.is_some_and(|begun| begun < epoch) && !*merged {
@@ -138,13 +242,34 @@ impl Choice {
         let kind = selector.selection().name();
         let io_bound = readings.io_bound;
         let chosen = selector.begin(epoch, readings)?;
-        let (order, weights) =
+        let mut report = described(kind, io_bound, bottleneck, &chosen.summary);
+        let how = self.relatives.as_ref().map(|relatives| match relatives.families_use {
+            FamilyUse::Auto if io_bound => (relatives, FamilyUse::Repeat),
+            FamilyUse::Auto => (relatives, FamilyUse::Remove),
+            fixed => (relatives, fixed),
+        });
+        let less = match how {
+            Some((relatives, FamilyUse::Remove)) => {
+                Some(chosen.without_relatives(&relatives.families, self.seed))
+            }
+            _ => None,
+        };
+        let chosen = less.as_ref().unwrap_or(chosen);
+        report.removed = report.kept - chosen.summary.kept;
+        report.kept = chosen.summary.kept;
+        let (mut order, weights) =
             if shuffle { chosen.shuffled(self.seed) } else { (chosen.ids.clone(), chosen.weights.clone()) };
-        let report = described(kind, io_bound, &chosen.summary);
+        let mut holds = StandIns::default();
+        if let Some((relatives, FamilyUse::Repeat)) = how {
+            let limits = StandInLimits { held_bytes_max: relatives.held_bytes_max, repeats_max: REPEATS_MAX };
+            holds = relatives.families.stand_ins(&order, shape, &self.sizes, limits)?;
+            order = std::mem::take(&mut holds.served);
+            report.stand_ins = holds.count;
+        }
         if begun != Some(epoch) {
             *merged = false;
         }
-        Ok((Plan::weighted(order, weights, shape)?, report))
+        Ok(Decided { plan: Plan::weighted(order, weights, shape)?, holds, report })
     }
 
     /// The epoch that began last.
@@ -157,7 +282,8 @@ impl Choice {
         let state = self.lock();
         let kind = state.selector.selection().name();
         let io_bound = state.readings.io_bound;
-        state.selector.chosen().map(|chosen| described(kind, io_bound, &chosen.summary))
+        let chosen = state.selector.chosen();
+        chosen.map(|chosen| described(kind, io_bound, &state.bottleneck, &chosen.summary))
     }
 
     /// Samples of the epoch that began last, repeats counted; all of them before the first.
@@ -187,12 +313,11 @@ impl Choice {
     }
 
     /// Notes what an epoch that ended (or was left) cost.
-    pub(crate) fn observe(&self, report: &EpochReport, times: &ReadTimes) {
+    pub(crate) fn observe(&self, report: &EpochReport, reads_at_once: usize, times: &ReadTimes) {
         let mut state = self.lock();
         let heard = &mut state.heard;
         heard.times.merge(times);
-        heard.waited[0] += report.wait.fetch_ms;
-        heard.waited[1] += report.wall_ms;
+        heard.spent.note(report, reads_at_once);
         if self.world == 1 {
             let heard = std::mem::take(&mut state.heard);
             state.read([&heard].into_iter());
@@ -237,7 +362,7 @@ impl Choice {
         let state = self.lock();
         let (heard, selector) = (state.heard.pack(), state.selector.state());
         let mut out = Vec::with_capacity(heard.len() + selector.len() + 64);
-        out.push(u8::from(state.readings.io_bound));
+        out.push(state.steer.bound().map_or(0, |bound| bound as u8 + 1));
         state.readings.times.sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
         out.push(u8::from(state.merged));
         out.extend_from_slice(&(heard.len() as u64).to_le_bytes());
@@ -250,7 +375,12 @@ impl Choice {
     pub fn restore(&self, saved: &[u8]) -> Result<()> {
         let damaged = || Error::corrupt("the saved selection state is damaged or incomplete");
         let mut rest = saved;
-        let io_bound = take::<1>(&mut rest).ok_or_else(damaged)?[0] != 0;
+        let bound = match take::<1>(&mut rest).ok_or_else(damaged)?[0] {
+            0 => None,
+            code => {
+                Some(*[Bound::Compute, Bound::Prep, Bound::Io].get(code as usize - 1).ok_or_else(damaged)?)
+            }
+        };
         let mut times = ReadTimes::default();
         for sum in &mut times.sums {
             *sum = f64::from_le_bytes(*take(&mut rest).ok_or_else(damaged)?);
@@ -264,7 +394,8 @@ impl Choice {
         state.selector.restore(selector)?;
         state.heard = heard;
         state.merged = merged;
-        state.readings = Readings { io_bound, times };
+        state.readings = Readings { io_bound: bound.is_some_and(Bound::cost_votes), times };
+        state.steer = Steer::at(bound);
         Ok(())
     }
 }
@@ -272,16 +403,16 @@ impl Choice {
 impl State {
     /// Takes the measurements of all ranks.
     fn read<'a>(&mut self, heard: impl Iterator<Item = &'a Heard>) {
-        let mut waited = [0.0; 2];
+        let mut spent = Spent::default();
         for one in heard {
             self.readings.times.merge(&one.times);
-            waited[0] += one.waited[0];
-            waited[1] += one.waited[1];
+            spent.merge(&one.spent);
         }
-        if waited[1] > 0.0 {
-            let share = waited[0] / waited[1];
-            let least = if self.readings.io_bound { IO_BOUND.1 } else { IO_BOUND.0 };
-            self.readings.io_bound = share >= least;
+        let profile = spent.profile();
+        if profile != Profile::default() {
+            let verdict = self.steer.observe(&profile);
+            self.readings.io_bound = verdict.bound.cost_votes();
+            self.bottleneck = verdict.reason;
         }
     }
 }
@@ -295,7 +426,7 @@ impl Heard {
 
     fn pack(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(72 + self.ids.len() * 20);
-        for number in self.times.sums.iter().chain(&self.waited) {
+        for number in self.times.sums.iter().chain(&self.spent.sums) {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&(self.ids.len() as u64).to_le_bytes());
@@ -307,7 +438,7 @@ impl Heard {
 
     fn unpack(mut pack: &[u8]) -> Option<Heard> {
         let mut heard = Heard::default();
-        for number in heard.times.sums.iter_mut().chain(&mut heard.waited) {
+        for number in heard.times.sums.iter_mut().chain(&mut heard.spent.sums) {
             *number = f64::from_le_bytes(*take(&mut pack)?);
         }
         let count = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
@@ -335,7 +466,7 @@ fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     Some(taken)
 }
 
-fn described(kind: &'static str, io_bound: bool, summary: &Summary) -> SelectionReport {
+fn described(kind: &'static str, io_bound: bool, bottleneck: &str, summary: &Summary) -> SelectionReport {
     SelectionReport {
         kind,
         samples: summary.samples,
@@ -344,8 +475,11 @@ fn described(kind: &'static str, io_bound: bool, summary: &Summary) -> Selection
         for_classes: summary.for_classes,
         unknown: summary.unknown,
         threshold: summary.threshold,
+        removed: 0,
+        stand_ins: 0,
         io_bound,
         proxy: summary.proxy,
         reason: summary.reason.clone(),
+        bottleneck: bottleneck.to_string(),
     }
 }

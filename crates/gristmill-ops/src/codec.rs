@@ -8,7 +8,7 @@ mod jpeg;
 mod png;
 
 pub(crate) use jpeg::JpegDecoder;
-pub(crate) use png::decode as decode_png;
+pub(crate) use png::{decode as decode_png, encode as encode_png};
 
 use crate::{Limits, OpError};
 

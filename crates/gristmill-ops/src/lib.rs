@@ -11,13 +11,17 @@
 mod codec;
 mod error;
 mod geometry;
+mod phash;
 mod pipeline;
 mod recipe;
+mod thumbnail;
 
 pub use error::OpError;
 pub use geometry::Rect;
+pub use phash::{Hashed, Hasher};
 pub use pipeline::{Draw, Dtype, Layout, Limits, Output, Pipeline, Scratch, Spent};
 pub use recipe::{Op, Recipe, RecipeError, Size};
+pub use thumbnail::{Thumbnail, thumbnail};
 
 /// How the bytes of the samples of a data set are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

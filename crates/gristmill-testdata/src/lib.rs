@@ -69,6 +69,21 @@ pub fn jpeg(
     compressor.compress_to_vec(image).map_err(other)
 }
 
+/// The same picture as others would publish it again: compressed anew, smaller, and 5 % brighter.
+pub fn near_duplicates(picture: &[u8]) -> Result<[(&'static str, Vec<u8>); 3]> {
+    let photo: Photo = turbojpeg::decompress(picture, PixelFormat::RGB).map_err(other)?;
+    let again = jpeg(&photo.pixels, photo.width, 75, Subsamp::Sub2x2, true)?;
+    let [width, height] = [photo.width, photo.height].map(|side| (side as u32 * 3 / 4).max(8));
+    let source =
+        Pixels::from_vec_u8(photo.width as u32, photo.height as u32, photo.pixels.clone(), PixelType::U8x3);
+    let mut small = Pixels::new(width, height, PixelType::U8x3);
+    Resizer::new().resize(&source.map_err(other)?, &mut small, None).map_err(other)?;
+    let small = jpeg(small.buffer(), width as usize, 90, Subsamp::None, false)?;
+    let light: Vec<u8> = photo.pixels.iter().map(|&v| (u32::from(v) * 105 / 100).min(255) as u8).collect();
+    let light = jpeg(&light, photo.width, 90, Subsamp::Sub2x1, false)?;
+    Ok([("re-encoded", again), ("resized", small), ("brighter", light)])
+}
+
 type Photo = Image<Vec<u8>>;
 
 fn photos() -> Result<Vec<(String, Photo)>> {

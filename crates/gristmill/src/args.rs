@@ -31,6 +31,14 @@ pub(crate) enum Command {
     /// List a data set once, look at the list, check it against the data
     #[command(subcommand)]
     Catalog(Catalog),
+    /// Find near-duplicates, and show them as pictures
+    #[command(after_help = "\
+Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads every sample once; the
+result is kept beside the catalog, so another radius takes a moment.
+Examples:
+  gristmill families /data/train --page families.html     look at what was found
+  gristmill families /data/train --radius 2 --cross-label  stricter, and also across labels: finds wrong labels")]
+    Families(FamiliesArgs),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -116,6 +124,29 @@ pub(crate) struct BuildArgs {
     /// Accept class folders without images
     #[arg(long)]
     pub(crate) allow_empty_classes: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FamiliesArgs {
+    /// A data set (path or URL) or a catalog file
+    pub(crate) source: String,
+    /// In how many of 64 bits relatives may differ, 0 to 10 [default: chosen by the size of the pictures]
+    #[arg(long, value_name = "BITS")]
+    pub(crate) radius: Option<u32>,
+    /// Let samples of different labels be relatives
+    #[arg(long)]
+    pub(crate) cross_label: bool,
+    /// Write a page with the pictures of each family side by side
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
+    /// How many families the page shows, the largest first
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub(crate) limit: usize,
+    /// Hash every sample again, even if that was done before
+    #[arg(long)]
+    pub(crate) rebuild: bool,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -4,13 +4,16 @@ mod bench;
 mod catalog;
 mod check;
 mod config;
+mod families;
 mod scale;
 
 use crate::args::{Args, Bench, Catalog, Command, Common, Kind};
+use crate::output::{name, say};
 use crate::progress::{Progress, Unit};
 use crate::stop;
 use anyhow::Result;
 use gristmill_node::config::Config;
+use gristmill_node::open::{self, Looked, Opened, Provenance};
 use gristmill_node::{Error, catalog as catalogs};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -26,6 +29,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Catalog(Catalog::Check { source, content, decode, common }) => {
             check::check(&source, content, decode, &common)
         }
+        Command::Families(args) => families::families(&args),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
         Command::Config(command) => config::run(command),
@@ -62,6 +66,42 @@ impl Kind {
             Kind::Cifar => SourceKind::Cifar,
         }
     }
+}
+
+/// The catalog of what was typed: the one given, the one kept from before, or a new one, built with a bar. `rebuild`
+/// is what the option of that name says, in commands that have it for the catalog.
+fn catalogued(
+    source: &str,
+    kind: Option<Kind>,
+    config: &Config,
+    rebuild: Option<bool>,
+    quiet: bool,
+) -> Result<Opened> {
+    let (kind, again) = (kind.map(Kind::source_kind), rebuild.unwrap_or(false));
+    let opened = match open::look(source, kind, config.settings(), again)? {
+        Looked::There(opened) => opened,
+        Looked::Missing { source, path } => {
+            let options = catalogs::BuildOptions {
+                built_unix_s: open::now_unix_s(),
+                ..catalogs::BuildOptions::default()
+            };
+            let build =
+                move |progress: &mut catalogs::OnProgress<'_>| catalogs::build(&source, &options, progress);
+            open::keep(&with_bar("catalog", quiet, build)?, path)?
+        }
+    };
+    if !quiet {
+        match &opened.provenance {
+            Provenance::Given => {}
+            Provenance::Built(path) => say(format_args!("catalog written to {}", name(path.display()))),
+            Provenance::Kept(path) => {
+                let hint = if rebuild.is_some() { " (--rebuild makes a new one)" } else { "" };
+                say(format_args!("catalog from before: {}{hint}", name(path.display())));
+            }
+        }
+        opened.catalog.notes().iter().for_each(|note| say(format_args!("note: {}", name(note))));
+    }
+    Ok(opened)
 }
 
 /// What a thread says about its work.

@@ -18,18 +18,34 @@ pub(super) fn online(options: &Online, context: &Context<'_>) -> Pick {
         return whole;
     }
     let samples = context.samples();
-    let mut ranked: Vec<u32> = (0..samples as u32).collect();
-    let loss = |id: u32| loss_or(context.scores, id as usize, f32::INFINITY);
-    ranked.sort_unstable_by(|&a, &b| loss(b).total_cmp(&loss(a)).then(a.cmp(&b)));
+    // Loss and id in one number, so that sorting looks nowhere else: the largest loss first, then the smallest id.
+    let one = |id: usize| u64::from(!ascending(loss_or(context.scores, id, f32::INFINITY))) << 32 | id as u64;
+    let mut ranked: Vec<u64> = (0..samples).map(one).collect();
+    ranked.sort_unstable();
     let through =
         context.facts.epochs.map_or(0.0, |epochs| context.epoch as f64 / f64::from(epochs)).min(1.0);
     let pressure = options.pressure * power(options.pressure_end / options.pressure, through);
     let mut coins = context.coins();
     let draws = ((samples as f64 * options.share) as usize).max(1);
-    let mut ids: Vec<u32> = (0..draws).map(|_| ranked[draw_rank(coins.unit(), pressure, samples)]).collect();
-    ids.sort_unstable();
+    let mut of_rank = vec![0_u32; samples];
+    (0..draws).for_each(|_| of_rank[draw_rank(coins.unit(), pressure, samples)] += 1);
+    let mut times = vec![0_u32; samples];
+    ranked.iter().zip(of_rank).for_each(|(&key, drawn)| times[key as u32 as usize] = drawn);
+    let ids = repeated(&times);
     let reason = format!("drawn by the rank of the loss, the first {pressure:.0} times as often as the last");
     Pick { ids, reason, ..Pick::default() }
+}
+
+/// A number whose order is that of the losses.
+fn ascending(loss: f32) -> u32 {
+    let bits = loss.to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// Each id as often as it was drawn, in ascending order.
+fn repeated(times: &[u32]) -> Vec<u32> {
+    let each = times.iter().enumerate();
+    each.flat_map(|(id, &times)| std::iter::repeat_n(id as u32, times as usize)).collect()
 }
 
 /// The chance of rank `i` (from 0) of `n`: each is the same factor less likely than the one before.
@@ -106,9 +122,13 @@ pub(super) fn active_bias(options: &ActiveBias, history: &History, context: &Con
     });
     let mut coins = context.coins();
     let one = |u: f64| sums.partition_point(|&below| below <= u * total).min(samples - 1) as u32;
-    let mut ids: Vec<u32> = (0..samples).map(|_| one(coins.unit())).collect();
-    ids.sort_unstable();
-    Pick { ids, reason: "drawn by how much the prediction varies".into(), ..Pick::default() }
+    let mut times = vec![0_u32; samples];
+    (0..samples).for_each(|_| times[one(coins.unit()) as usize] += 1);
+    Pick {
+        ids: repeated(&times),
+        reason: "drawn by how much the prediction varies".into(),
+        ..Pick::default()
+    }
 }
 
 /// Selection by proxy (Coleman 2020): once the small model is trained, the share it was least sure of, for good.

@@ -45,12 +45,28 @@ impl Losses {
 
     /// Adds a chunk; the oldest go.
     pub(super) fn push(&mut self, losses: impl Iterator<Item = f32>) {
+        let before = self.queue.len();
         // NaN would break the order; it says as little as the largest loss.
         self.queue.extend(losses.map(|loss| if loss.is_nan() { f32::MAX } else { loss }));
         let over = self.queue.len().saturating_sub(self.most);
-        self.queue.drain(..over);
-        self.sorted.clone_from(&self.queue);
-        self.sorted.sort_unstable_by(f32::total_cmp);
+        let mut new: Vec<f32> = self.queue[before.max(over)..].to_vec();
+        let mut old: Vec<f32> = self.queue.drain(..over).take(before).collect();
+        new.sort_unstable_by(f32::total_cmp);
+        old.sort_unstable_by(f32::total_cmp);
+        // One walk over three sorted lists: what was known without what goes, merged with what comes.
+        let mut old = old.into_iter().peekable();
+        let stays =
+            self.sorted.iter().filter(|known| old.next_if(|gone| gone.total_cmp(known).is_eq()).is_none());
+        let mut new = new.into_iter().peekable();
+        let mut merged = Vec::with_capacity(self.queue.len());
+        for &known in stays {
+            while let Some(loss) = new.next_if(|loss| loss.total_cmp(&known).is_lt()) {
+                merged.push(loss);
+            }
+            merged.push(known);
+        }
+        merged.extend(new);
+        self.sorted = merged;
     }
 }
 
@@ -121,19 +137,20 @@ fn take(context: &Context<'_>, history: usize, to_the: f64, reason: &str) -> Pic
         0 => f32::MAX,
         _ => context.scores.loss[id as usize],
     };
-    let mut ids = Vec::with_capacity(order.len());
+    let mut taken = vec![false; order.len()];
+    let mut losses = [0.0; CHUNK];
     for chunk in order.chunks(CHUNK) {
         let full = known.full();
-        for &id in chunk {
-            let lower = known.sorted.partition_point(|other| other.total_cmp(&loss_of(id)).is_lt());
+        for (place, &id) in chunk.iter().enumerate() {
+            let loss = loss_of(id);
+            losses[place] = loss;
+            let lower = known.sorted.partition_point(|other| *other < loss);
             // A flip per sample, used or not, so that one sample's loss does not move another's coin.
             let flip = coins.unit();
-            if !full || context.scores.seen[id as usize] == 0 || flip < chances[lower] {
-                ids.push(id);
-            }
+            taken[id as usize] = !full || context.scores.seen[id as usize] == 0 || flip < chances[lower];
         }
-        known.push(chunk.iter().map(|&id| loss_of(id)));
+        known.push(losses[..chunk.len()].iter().copied());
     }
-    ids.sort_unstable();
+    let ids = (0..order.len() as u32).filter(|&id| taken[id as usize]).collect();
     Pick { ids, reason: reason.into(), ..Pick::default() }
 }

@@ -98,6 +98,26 @@ fn percentiles_and_their_powers() {
     assert_eq!(losses.percentile(0.55), 0.3, "the oldest two are gone");
 }
 
+proptest! {
+    /// Against the definition: the share of the last `most` losses that is lower.
+    #[test]
+    fn percentiles_are_those_of_the_last_losses(
+        chunks in prop::collection::vec(prop::collection::vec(0_u8..9, 0..12), 0..9), most in 1_usize..15, asked in 0_u8..9,
+    ) {
+        let mut losses = Losses::new(most);
+        let mut all: Vec<f32> = Vec::new();
+        for chunk in chunks {
+            let chunk: Vec<f32> = chunk.into_iter().map(f32::from).collect();
+            all.extend(&chunk);
+            losses.push(chunk.into_iter());
+            let last = &all[all.len().saturating_sub(most)..];
+            let lower = last.iter().filter(|loss| **loss < asked.into()).count();
+            prop_assert_eq!(losses.percentile(asked.into()), lower as f64 / last.len().max(1) as f64);
+            prop_assert_eq!(&losses.queue, last);
+        }
+    }
+}
+
 #[test]
 fn biggest_loser_forwards_all_and_trains_few() {
     let samples = 20_000;

@@ -36,7 +36,7 @@ impl Draft {
     /// Writes the catalog file `path`, replacing one that is there.
     pub fn write(&self, path: &Path) -> Result<()> {
         self.validate()?;
-        replace(path, |file| self.encode(&mut BufWriter::with_capacity(1 << 20, file)))
+        replace(path, "catalog", |file| self.encode(&mut BufWriter::with_capacity(1 << 20, file)))
     }
 
     /// The same catalog without a file, for tests and for data that a program makes itself.
@@ -136,10 +136,10 @@ impl<W: Write> Blocks<'_, W> {
 }
 
 /// Where the file really lies, or will: renaming onto a link would cut it, and onto a device replace it.
-fn place(path: &Path) -> Result<Cow<'_, Path>> {
+fn place<'a>(path: &'a Path, what: &str) -> Result<Cow<'a, Path>> {
     let refused = |why: &str| {
-        Error::config(format!("cannot write the catalog {}: it is {why}", path.display()))
-            .hint("name a new file, or one that is a catalog")
+        Error::config(format!("cannot write the {what} {}: it is {why}", path.display()))
+            .hint("name a new file")
     };
     let Ok(meta) = fs::symlink_metadata(path) else { return Ok(Cow::Borrowed(path)) };
     if meta.is_symlink() {
@@ -152,12 +152,12 @@ fn place(path: &Path) -> Result<Cow<'_, Path>> {
     if meta.is_file() || meta.is_dir() { Ok(Cow::Borrowed(path)) } else { Err(refused("not a regular file")) }
 }
 
-/// Makes the file `path` with what `fill` writes. On an error nothing is left behind and an old file stays.
-fn replace(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-    let failed = |e| Error::io("write the catalog", path.display(), e);
-    let path = &*place(path)?;
+/// Makes the file `path`, a `what`, with what `fill` writes. On an error nothing is left behind and an old file stays.
+pub(crate) fn replace(path: &Path, what: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let failed = |e| Error::io(&format!("write the {what}"), path.display(), e);
+    let path = &*place(path, what)?;
     let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
-        return Err(Error::config(format!("cannot write the catalog {}: it is a folder", path.display()))
+        return Err(Error::config(format!("cannot write the {what} {}: it is a folder", path.display()))
             .hint("name a file in it"));
     };
     let folder = match path.parent() {
@@ -190,7 +190,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.grist");
         fs::write(&path, "old").unwrap();
-        let error = replace(&path, |file| {
+        let error = replace(&path, "catalog", |file| {
             file.write_all(b"half of it")?;
             Err(io::ErrorKind::StorageFull.into())
         })
@@ -215,7 +215,7 @@ mod tests {
             ("to-nothing", "to-nothing: it is a link to nothing"),
             ("/dev/null", "/dev/null: it is not a regular file"),
         ] {
-            let error = replace(&path(name), |_| Ok(())).unwrap_err();
+            let error = replace(&path(name), "catalog", |_| Ok(())).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
             assert_eq!(error.kind(), crate::Kind::Config);
         }
@@ -224,7 +224,7 @@ mod tests {
         fs::create_dir(path("other")).unwrap();
         fs::write(path("other/real"), "old").unwrap();
         symlink("other/real", path("link")).unwrap();
-        replace(&path("link"), |file| file.write_all(b"new")).unwrap();
+        replace(&path("link"), "catalog", |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read(path("other/real")).unwrap(), b"new");
         assert!(path("link").is_symlink());
     }
@@ -236,7 +236,7 @@ mod tests {
             (folder.path().to_path_buf(), "it is a folder"),
             (folder.path().join("no/a.grist"), "no such file"),
         ] {
-            let error = replace(&path, |_| Ok(())).unwrap_err().to_string();
+            let error = replace(&path, "catalog", |_| Ok(())).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -3,6 +3,7 @@
 use super::Settings;
 use super::units::{format_bytes, parse_bytes};
 use crate::loader::OnBad;
+use crate::selection::FamilyUse;
 use crate::store::RetryOptions;
 use gristmill_core::plan::Uneven;
 use gristmill_core::select::Selection;
@@ -76,6 +77,7 @@ impl Default for Settings {
             selection_kind: "uniform".into(),
             selection_epochs: 0,
             class_floor: 0.05,
+            families: FamilyUse::Off,
             selection_options: std::collections::BTreeMap::new(),
         }
     }
@@ -199,6 +201,13 @@ pub const KEYS: &[Key] = &[
         class_floor,
         share,
         shown
+    ),
+    key!(
+        "selection.families",
+        "near-duplicates: one per epoch, or one in memory for another, or what fits the bottleneck",
+        families,
+        families,
+        |value: &FamilyUse| show_families(*value)
     ),
     selection_key!("warmup", "full epochs first"),
     selection_key!("full_share", "the share of epochs at the end that train on everything"),
@@ -357,6 +366,15 @@ fn show_uneven(uneven: Uneven) -> String {
 fn selection_kind(text: &str) -> Result<String, String> {
     let known = Selection::NAMES.contains(&text);
     known.then(|| text.to_string()).ok_or_else(|| format!("one of {}", Selection::NAMES.join(", ")))
+}
+
+fn families(text: &str) -> Result<FamilyUse, String> {
+    let found = FamilyUse::NAMES.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| "off, remove, repeat or auto".into())
+}
+
+fn show_families(value: FamilyUse) -> String {
+    FamilyUse::NAMES.iter().find(|(_, known)| *known == value).map_or("", |(name, _)| name).into()
 }
 
 fn on_bad(text: &str) -> Result<OnBad, String> {

@@ -10,6 +10,7 @@
 
 use super::Rules;
 use super::batch::{BadSample, Batch, Data, Pool, Tensor};
+use super::held::Held;
 use crate::report::{Meters, add};
 use crate::{Error, Kind, Result};
 use bytes::{Bytes, BytesMut};
@@ -43,6 +44,8 @@ pub(super) struct Filled {
 pub(super) struct Fetched {
     pub(super) claim: Claim,
     pub(super) bytes: Result<Bytes>,
+    /// Whether they were held from before, not read now.
+    pub(super) held: bool,
     /// What it takes of the limit on raw bytes.
     pub(super) cost: u64,
 }
@@ -89,6 +92,7 @@ pub(super) struct Work {
     pub(super) plan: Plan,
     pub(super) rules: Rules,
     pub(super) meters: Meters,
+    pub(super) held: Held,
     pub(super) wake_fetcher: tokio::sync::Notify,
     pool: Arc<Pool>,
     state: Mutex<State>,
@@ -110,7 +114,7 @@ pub(super) enum Taken {
 }
 
 impl Work {
-    pub(super) fn new(plan: Plan, rules: Rules, pool: Arc<Pool>, from_batch: u32) -> Work {
+    pub(super) fn new(plan: Plan, held: Held, rules: Rules, pool: Arc<Pool>, from_batch: u32) -> Work {
         let state = State {
             first: from_batch,
             open: VecDeque::new(),
@@ -124,6 +128,7 @@ impl Work {
             plan,
             rules,
             meters: Meters::default(),
+            held,
             wake_fetcher: tokio::sync::Notify::new(),
             pool,
             state: Mutex::new(state),

@@ -30,15 +30,17 @@ pub(super) fn run(kit: &Kit) {
     while let Some(task) = kit.work.next_task() {
         match task {
             Task::Whole(mut claim) => {
-                let outcome = kit.fill(&mut claim, &mut scratch, |id| kit.read(id));
+                let batch = claim.batch;
+                let outcome = kit.fill(&mut claim, &mut scratch, |slot, id| kit.read(batch, slot, id));
                 kit.work.fill(claim, outcome);
             }
-            Task::Arrived(Fetched { mut claim, bytes, cost }) => {
+            Task::Arrived(Fetched { mut claim, bytes, held, cost }) => {
                 let mut bytes = Some(bytes);
-                let outcome = kit.fill(&mut claim, &mut scratch, |_| {
-                    bytes
-                        .take()
-                        .unwrap_or_else(|| Err(Error::corrupt("a fetched sample was asked for twice")))
+                let outcome = kit.fill(&mut claim, &mut scratch, |_, _| {
+                    let bytes = bytes.take();
+                    let bytes =
+                        bytes.unwrap_or_else(|| Err(Error::corrupt("a fetched sample was asked for twice")));
+                    bytes.map(|bytes| (bytes, held))
                 });
                 kit.work.fill(claim, outcome);
                 kit.work.release(cost);
@@ -50,9 +52,15 @@ pub(super) fn run(kit: &Kit) {
 }
 
 impl Kit {
-    fn read(&self, id: SampleId) -> Result<Bytes> {
+    /// The bytes of a sample, and whether they were held from before.
+    fn read(&self, batch: u32, slot: usize, id: SampleId) -> Result<(Bytes, bool)> {
         if let Some(bytes) = self.set.resident(id)? {
-            return Ok(bytes); // a slice of memory: looking at the clock would take longer
+            return Ok((bytes, false)); // a slice of memory: looking at the clock would take longer
+        }
+        let holds = self.work.held.any();
+        let position = if holds { self.work.plan.position(batch, slot) } else { 0 };
+        if holds && let Some(bytes) = self.work.held.take(position, id) {
+            return Ok((bytes, true));
         }
         let start = Instant::now();
         let bytes = self.set.read_now(id);
@@ -60,8 +68,11 @@ impl Kit {
         add(&self.work.meters.read_ns, took);
         if let Ok(bytes) = &bytes {
             self.work.meters.note_read(bytes.len(), took);
+            if holds {
+                self.work.held.keep(position, id, bytes);
+            }
         }
-        bytes
+        bytes.map(|bytes| (bytes, false))
     }
 
     /// Fills all slots of a claim, or says which slot ends the epoch and why.
@@ -69,7 +80,7 @@ impl Kit {
         &self,
         claim: &mut Claim,
         scratch: &mut Scratch,
-        mut read: impl FnMut(SampleId) -> Result<Bytes>,
+        mut read: impl FnMut(usize, SampleId) -> Result<(Bytes, bool)>,
     ) -> Result<Filled, (usize, Error)> {
         let mut filled = Filled::default();
         let (mut spent, mut raw_bytes) = (Spent::default(), 0);
@@ -77,8 +88,8 @@ impl Kit {
         for (place, slot) in claim.slots.clone().enumerate() {
             let id = self.work.plan.sample(claim.batch, slot);
             let out = &mut claim.memory[place * size..(place + 1) * size];
-            let outcome = read(id).and_then(|bytes| {
-                raw_bytes += bytes.len() as u64;
+            let outcome = read(slot, id).and_then(|(bytes, held)| {
+                raw_bytes += if held { 0 } else { bytes.len() as u64 };
                 let Some(pipeline) = &self.pipeline else {
                     filled.raw.push(bytes);
                     return Ok(());

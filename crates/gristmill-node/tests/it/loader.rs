@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// One folder of pictures for all tests of this file, made once.
-fn photos() -> &'static Path {
+pub(crate) fn photos() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder =
@@ -33,13 +33,13 @@ fn catalog_of(folder: &Path) -> Arc<Catalog> {
     Arc::new(draft.into_catalog().unwrap())
 }
 
-fn data(folder: &Path, options: &StoreOptions) -> Arc<DataSet> {
+pub(crate) fn data(folder: &Path, options: &StoreOptions) -> Arc<DataSet> {
     let catalog = catalog_of(folder);
     let store = open(catalog.source(), options).unwrap();
     Arc::new(DataSet::new(catalog, store, 64 << 20, &|| false).unwrap())
 }
 
-fn options() -> LoaderOptions {
+pub(crate) fn options() -> LoaderOptions {
     LoaderOptions {
         shape: Shape::single(8),
         seed: 11,

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod catalog;
+mod families;
 mod loader;
 mod remote;
+mod selection;
 mod store;

@@ -6,7 +6,8 @@
 //! was decoded with a wrong neighbour is trimmed away by the caller.
 //!
 //! As in Pillow, damaged entropy data is decoded as far as it goes and is no error; data that ends early is.
-//! Deliberately not here: EXIF rotation, scaling in the transform (it gives other pixels).
+//! Deliberately not here: EXIF rotation. Scaling in the transform gives other pixels than any resize, so it serves
+//! the perceptual hash only.
 
 mod ffi;
 
@@ -37,23 +38,8 @@ impl JpegDecoder {
         out: &mut Vec<u8>,
         wanted: impl FnOnce(u32, u32) -> Result<Rect, OpError>,
     ) -> Result<(Rect, [u32; 2]), OpError> {
-        let handle = match &mut self.handle {
-            Some(handle) => handle,
-            none => none.insert(Handle::new().map_err(|complaint| damaged(&complaint))?),
-        };
-        let header = handle.header(data).map_err(|complaint| damaged(&complaint))?;
+        let (handle, header) = opened(&mut self.handle, data, limits)?;
         let (width, height) = (header.width, header.height);
-        if width == 0 || height == 0 {
-            return Err(OpError::Corrupt { format: "JPEG", reason: "no picture in it".to_owned() });
-        }
-        check_pixels("JPEG", width, height, limits)?;
-        if header.precision != 8 {
-            let reason = format!("{} bits per value", header.precision);
-            return Err(OpError::Unsupported { format: "JPEG", reason });
-        }
-        if !has_end(data) {
-            return Err(OpError::Truncated { format: "JPEG" });
-        }
         let whole = Rect::whole(width, height);
         let mut region = widened(&header, wanted(width, height)?).unwrap_or(whole);
         let pixels = if is_cmyk(&header) { Pixels::Cmyk } else { Pixels::Rgb };
@@ -74,6 +60,37 @@ impl JpegDecoder {
         }
     }
 
+    /// Decodes the whole picture into `out` for a look at its coarse structure: as grey, each side divided by the
+    /// largest power of two that leaves at least `side_min` pixels; or, where the library cannot do that, as RGB.
+    pub(crate) fn decode_coarse(
+        &mut self,
+        data: &[u8],
+        limits: Limits,
+        side_min: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<Coarse, OpError> {
+        let (handle, header) = opened(&mut self.handle, data, limits)?;
+        let (width, height) = (header.width, header.height);
+        let fits = |divisor: &u32| width.min(height) / divisor >= side_min;
+        let divisor = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
+        if !is_cmyk(&header) && !header.lossless {
+            let [scaled_width, scaled_height] = [width, height].map(|side| side.div_ceil(divisor));
+            let region = Rect::whole(scaled_width, scaled_height);
+            limits.check_scratch(bytes_needed(&header, region, Pixels::Rgb))?;
+            grow(out, scaled_width as usize * scaled_height as usize);
+            match handle.decode_grey(data, &header, divisor, out) {
+                Err(complaint) if complaint.warning && complaint.message.contains(ENDS_EARLY) => {
+                    return Err(damaged(&complaint));
+                }
+                // Anything but a warning: another way may work, and says what is wrong if not.
+                Err(complaint) if !complaint.warning => {}
+                _ => return Ok(Coarse { size: [height, width], divisor, channels: 1 }),
+            }
+        }
+        let (_, size) = self.decode(data, limits, out, |width, height| Ok(Rect::whole(width, height)))?;
+        Ok(Coarse { size, divisor: 1, channels: 3 })
+    }
+
     /// Bytes held for the next picture, without the library's own few kilobytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.cmyk.capacity()
@@ -85,6 +102,41 @@ impl JpegDecoder {
             self.cmyk = Vec::new();
         }
     }
+}
+
+/// The coarse form of a picture.
+pub(crate) struct Coarse {
+    /// Rows and columns of the picture itself.
+    pub(crate) size: [u32; 2],
+    /// How many of its pixels one stored pixel stands for, in each direction; the last may stand for fewer.
+    pub(crate) divisor: u32,
+    pub(crate) channels: u32,
+}
+
+/// The decoder and what it says about a picture, which is one that can be decoded within the limits.
+fn opened<'a>(
+    handle: &'a mut Option<Handle>,
+    data: &[u8],
+    limits: Limits,
+) -> Result<(&'a mut Handle, Header), OpError> {
+    let handle = match handle {
+        Some(handle) => handle,
+        none => none.insert(Handle::new().map_err(|complaint| damaged(&complaint))?),
+    };
+    let header = handle.header(data).map_err(|complaint| damaged(&complaint))?;
+    let (width, height) = (header.width, header.height);
+    if width == 0 || height == 0 {
+        return Err(OpError::Corrupt { format: "JPEG", reason: "no picture in it".to_owned() });
+    }
+    check_pixels("JPEG", width, height, limits)?;
+    if header.precision != 8 {
+        let reason = format!("{} bits per value", header.precision);
+        return Err(OpError::Unsupported { format: "JPEG", reason });
+    }
+    if !has_end(data) {
+        return Err(OpError::Truncated { format: "JPEG" });
+    }
+    Ok((handle, header))
 }
 
 /// What the library says when it had to make up the end of the data.

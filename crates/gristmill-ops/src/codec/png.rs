@@ -6,7 +6,7 @@
 
 use std::io::Cursor;
 
-use ::png::{BitDepth, ColorType, Decoder, DecodingError, Transformations};
+use ::png::{BitDepth, ColorType, Decoder, DecodingError, Encoder, Transformations};
 
 use super::check_pixels;
 use crate::{Limits, OpError};
@@ -49,6 +49,19 @@ pub(crate) fn decode(
         unpack(&packed[..bytes], &mut out[..area * 3], width as usize, colour, depth, palette);
     }
     Ok([height, width])
+}
+
+/// Pixels (grey with 1 channel, RGB with 3) as a PNG, for pages that people look at.
+pub(crate) fn encode(width: u32, height: u32, channels: u32, pixels: &[u8]) -> Result<Vec<u8>, OpError> {
+    let wrong = |reason: String| OpError::WrongOutput { reason };
+    let colour = if channels == 1 { ColorType::Grayscale } else { ColorType::Rgb };
+    let mut out = Vec::new();
+    let mut encoder = Encoder::new(&mut out, width, height);
+    encoder.set_color(colour);
+    let mut writer = encoder.write_header().map_err(|e| wrong(e.to_string()))?;
+    writer.write_image_data(pixels).map_err(|e| wrong(e.to_string()))?;
+    writer.finish().map_err(|e| wrong(e.to_string()))?;
+    Ok(out)
 }
 
 fn damaged(error: DecodingError) -> OpError {

@@ -1,15 +1,14 @@
 //! `gristmill bench load`: reads a data set as a training would and says what that costs.
 
-use super::with_bar;
-use crate::args::{Kind as SourceKind, LoadArgs};
+use super::catalogued;
+use crate::args::LoadArgs;
 use crate::output::{json, line, name, say};
 use crate::progress::{BATCHES, Progress};
 use crate::stop;
 use anyhow::Result;
-use gristmill_node::catalog::{self, BuildOptions};
 use gristmill_node::config::Config;
 use gristmill_node::loader::{Batch, Loader, Polled};
-use gristmill_node::open::{self, Looked, Provenance};
+use gristmill_node::open;
 use gristmill_node::report::EpochReport;
 use gristmill_node::{Error, Kind};
 use rustix::time::{ClockId, clock_gettime};
@@ -96,31 +95,8 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
 fn open_loader(args: &LoadArgs, config: &Config) -> Result<Loader> {
     let settings = config.settings();
     let recipe = open::recipe(settings.recipe())?;
-    let kind = args.kind.map(SourceKind::source_kind);
-    let opened = match open::look(&args.source, kind, settings, args.rebuild)? {
-        Looked::There(opened) => opened,
-        Looked::Missing { source, path } => {
-            let options = BuildOptions { built_unix_s: open::now_unix_s(), ..BuildOptions::default() };
-            let build =
-                move |progress: &mut catalog::OnProgress<'_>| catalog::build(&source, &options, progress);
-            open::keep(&with_bar("catalog", args.common.json, build)?, path)?
-        }
-    };
-    let catalog = opened.catalog;
-    if !args.common.json {
-        match &opened.provenance {
-            Provenance::Given => {}
-            Provenance::Built(path) => say(format_args!("catalog written to {}", name(path.display()))),
-            Provenance::Kept(path) => {
-                say(format_args!(
-                    "catalog from before: {} (--rebuild makes a new one)",
-                    name(path.display())
-                ));
-            }
-        }
-        catalog.notes().iter().for_each(|note| say(format_args!("note: {}", name(note))));
-    }
-    let set = open::data_set(catalog, settings, &stop::asked)?;
+    let opened = catalogued(&args.source, args.kind, config, Some(args.rebuild), args.common.json)?;
+    let set = open::data_set(opened.catalog, settings, &stop::asked)?;
     Ok(Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?)
 }
 

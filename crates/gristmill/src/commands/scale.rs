@@ -1,4 +1,4 @@
-//! `gristmill bench scale`: what a catalog of very many samples costs to open, hold and order.
+//! `gristmill bench scale`: what a catalog of very many samples costs to open, hold, order and select from.
 //!
 //! A synthetic catalog is written and then measured in a process of its own, so that memory which the writing
 //! freed is not taken for the catalog's.
@@ -8,6 +8,9 @@ use crate::output::{counted, grouped, json, line, say};
 use anyhow::Result;
 use gristmill_core::SampleId;
 use gristmill_core::plan::{Plan, Shape};
+use gristmill_core::rng::mix;
+use gristmill_core::score::Feedback;
+use gristmill_core::select::{Facts, Readings, Selection, Selector};
 use gristmill_node::Error;
 use gristmill_node::catalog::{Catalog, Draft, SourceKind};
 use gristmill_node::store::ObjectInfo;
@@ -79,10 +82,17 @@ fn measure(path: &Path, as_json: bool) -> Result<()> {
     let order_ms = ms(start);
     let beside = anonymous_bytes().saturating_sub(before) as f64 / f64::from(samples);
     let file = catalog.file_bytes() as f64 / f64::from(samples);
+    drop(plan);
+    let ways = Selection::NAMES.iter().filter(|name| **name != "uniform");
+    let selects = ways.map(|name| select(&catalog, name)).collect::<Result<Vec<Selecting>>>()?;
     if as_json {
         return json(&json!({
             "samples": samples, "open_ms": open_ms, "verify_ms": verify_ms, "locate_ns": locate_ns,
             "order_ms": order_ms, "memory_bytes_per_sample": beside, "file_bytes_per_sample": file,
+            "selections": selects.iter().map(|s| json!({
+                "kind": s.kind, "select_ms": s.select_ms, "feedback_ns_per_sample": s.feedback_ns,
+                "kept_share": s.kept_share, "memory_bytes_per_sample": s.memory_bytes,
+            })).collect::<Vec<_>>(),
         }));
     }
     line(format_args!("samples                 {:>12}", grouped(samples.into())))?;
@@ -91,10 +101,81 @@ fn measure(path: &Path, as_json: bool) -> Result<()> {
     line(format_args!("find one sample         {locate_ns:>12.0} ns"))?;
     line(format_args!(
         "an epoch's order        {order_ms:>12.1} ms   ({} batches)",
-        grouped(plan.batches().into())
+        grouped(gristmill_core::plan::batches(samples, Shape::single(256)).into())
     ))?;
     line(format_args!("memory beside the map   {beside:>12.2} bytes per sample, the order included"))?;
-    line(format_args!("catalog on disk         {file:>12.1} bytes per sample"))
+    line(format_args!("catalog on disk         {file:>12.1} bytes per sample"))?;
+    line(format_args!("\nselect an epoch's samples, its order included"))?;
+    for s in selects {
+        line(format_args!(
+            "  {:<22}{:>12.1} ms   {:>5.1} % kept; feedback {:>3.0} ns and memory {:>3.0} bytes per sample",
+            s.kind,
+            s.select_ms,
+            100.0 * s.kept_share,
+            s.feedback_ns,
+            s.memory_bytes
+        ))?;
+    }
+    Ok(())
+}
+
+/// What one way to select costs.
+struct Selecting {
+    kind: &'static str,
+    select_ms: f64,
+    feedback_ns: f64,
+    kept_share: f64,
+    memory_bytes: f64,
+}
+
+/// Tells a selector about every sample and times its first real decision, with the cost of fetching voting.
+fn select(catalog: &Catalog, kind: &'static str) -> Result<Selecting> {
+    let samples = catalog.len();
+    let before = anonymous_bytes();
+    let facts = Facts {
+        labels: catalog.labels()?.to_vec(),
+        sizes: catalog.sizes()?.to_vec(),
+        seed: 0,
+        epochs: Some(90),
+        class_floor: 0.05,
+    };
+    let mut selector = Selector::new(Selection::named(kind)?, facts)?;
+    let mut readings = Readings { io_bound: true, ..Readings::default() };
+    [(1_000, 0.004), (100_000, 0.005), (1_000_000, 0.014)]
+        .iter()
+        .for_each(|&(b, s)| readings.times.note(b, s));
+    let mut told_ns = 0.0;
+    selector.begin(0, &readings)?;
+    for first in (0..samples).step_by(1 << 20) {
+        let ids: Vec<u32> = (first..samples.min(first + (1 << 20))).collect();
+        let p_true: Vec<f32> = ids.iter().map(|&id| learned(id)).collect();
+        let p_rival: Vec<f32> = p_true.iter().map(|p| (1.0 - p) * 0.8).collect();
+        let loss: Vec<f32> = p_true.iter().map(|p| 1.0 - p).collect();
+        let said = Feedback { ids: &ids, p_true: &p_true, p_rival: &p_rival, loss: &loss, entropy: None };
+        let start = Instant::now();
+        selector.feedback(&said)?;
+        told_ns += ms(start) * 1e6;
+    }
+    // Past every warm-up, and no full epoch of `iis`.
+    let start = Instant::now();
+    let chosen = selector.begin(8, &readings)?;
+    let (order, weights) = chosen.shuffled(0);
+    let select_ms = ms(start);
+    let kept = f64::from(chosen.summary.kept);
+    drop((order, weights));
+    Ok(Selecting {
+        kind,
+        select_ms,
+        feedback_ns: told_ns / f64::from(samples),
+        kept_share: kept / f64::from(samples),
+        memory_bytes: anonymous_bytes().saturating_sub(before) as f64 / f64::from(samples),
+    })
+}
+
+/// A probability of the true label as a trained model gives them: most near 1, few anywhere.
+fn learned(id: u32) -> f32 {
+    let u = (mix(id.into()) >> 40) as f32 / (1 << 24) as f32;
+    1.0 - u * u * u
 }
 
 fn ms(start: Instant) -> f64 {

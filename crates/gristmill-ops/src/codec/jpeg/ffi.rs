@@ -44,6 +44,7 @@ pub(super) struct Complaint {
 /// The layout of decoded pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pixels {
+    Grey,
     Rgb,
     Cmyk,
 }
@@ -51,8 +52,17 @@ pub(super) enum Pixels {
 impl Pixels {
     pub(super) fn bytes(self) -> usize {
         match self {
+            Pixels::Grey => 1,
             Pixels::Rgb => 3,
             Pixels::Cmyk => 4,
+        }
+    }
+
+    fn format(self) -> raw::TJPF {
+        match self {
+            Pixels::Grey => raw::TJPF_TJPF_GRAY,
+            Pixels::Rgb => raw::TJPF_TJPF_RGB,
+            Pixels::Cmyk => raw::TJPF_TJPF_CMYK,
         }
     }
 }
@@ -121,13 +131,8 @@ impl Handle {
             w: crop.width as c_int,
             h: crop.height as c_int,
         };
-        // SAFETY: the handle is alive, the region is passed by value and checked by the library.
-        let status = unsafe { raw::tj3SetCroppingRegion(self.0, crop) };
-        self.outcome(status)?;
-        let (format, pitch) = match pixels {
-            Pixels::Rgb => (raw::TJPF_TJPF_RGB, region.width * 3),
-            Pixels::Cmyk => (raw::TJPF_TJPF_CMYK, region.width * 4),
-        };
+        self.set_place(crop, 1)?;
+        let (format, pitch) = (pixels.format(), region.width * pixels.bytes() as u32);
         // SAFETY: pointer and length of `data` are those of one live slice. The library reads the header again
         // from the same bytes, so the picture has the size from which `needed` was computed, and writes
         // `region.height` rows of `pitch` bytes, which `out` was just asserted to hold.
@@ -142,6 +147,51 @@ impl Handle {
             )
         };
         self.outcome(status)
+    }
+
+    /// Decodes the whole picture whose header was read last as grey, each side divided by `divisor` (1, 2, 4 or 8)
+    /// and rounded up, into rows that follow each other in `out`.
+    pub(super) fn decode_grey(
+        &mut self,
+        data: &[u8],
+        header: &Header,
+        divisor: u32,
+        out: &mut [u8],
+    ) -> Result<(), Complaint> {
+        let (width, height) = (header.width.div_ceil(divisor), header.height.div_ceil(divisor));
+        let needed = width as usize * height as usize;
+        assert!(out.len() >= needed, "a picture of {needed} bytes for a buffer of {}", out.len());
+        self.set_place(raw::tjregion { x: 0, y: 0, w: 0, h: 0 }, divisor)?;
+        // SAFETY: pointer and length of `data` are those of one live slice. The library reads the header again
+        // from the same bytes, so the picture has the size from which `needed` was computed, and writes `height`
+        // rows of `width` bytes, which `out` was just asserted to hold: its rule for a scaled side is the same.
+        let status = unsafe {
+            raw::tj3Decompress8(
+                self.0,
+                data.as_ptr(),
+                data.len() as _,
+                out.as_mut_ptr(),
+                width as c_int,
+                Pixels::Grey.format() as c_int,
+            )
+        };
+        self.outcome(status)
+    }
+
+    /// Says which region of the picture the next call decodes, at which part of its size.
+    fn set_place(&mut self, region: raw::tjregion, divisor: u32) -> Result<(), Complaint> {
+        let scale = raw::tjscalingfactor { num: 1, denom: divisor as c_int };
+        let everything = raw::tjregion { x: 0, y: 0, w: 0, h: 0 };
+        // SAFETY: the handle is alive, region and scale are passed by value and checked by the library. The region of
+        // the picture before is lifted first: it could be refused at another scale.
+        let statuses = unsafe {
+            [
+                raw::tj3SetCroppingRegion(self.0, everything),
+                raw::tj3SetScalingFactor(self.0, scale),
+                raw::tj3SetCroppingRegion(self.0, region),
+            ]
+        };
+        statuses.into_iter().try_for_each(|status| self.outcome(status))
     }
 
     fn outcome(&mut self, status: c_int) -> Result<(), Complaint> {

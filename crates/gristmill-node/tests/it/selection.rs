@@ -1,0 +1,160 @@
+//! Selection and families at work in the loader: fewer bytes are read, the right bytes are served, ranks agree.
+
+use crate::loader::{data, options, photos};
+use gristmill_core::family::Families;
+use gristmill_core::plan::Shape;
+use gristmill_core::score::Feedback;
+use gristmill_core::select::Selection;
+use gristmill_node::loader::{Batch, Data, Loader, LoaderOptions};
+use gristmill_node::selection::{Choice, FamilyUse, SelectionOptions};
+use gristmill_node::store::{StoreOptions, ThrottleOptions};
+use std::sync::Arc;
+
+fn selecting(kind: &str, families: FamilyUse) -> LoaderOptions {
+    let selection = Selection::named(kind).unwrap();
+    let selection = SelectionOptions { selection, epochs: Some(20), families, ..SelectionOptions::default() };
+    LoaderOptions { selection, ..options() }
+}
+
+/// A trainer to whom two samples of three are easy.
+fn tell(choice: &Choice, ids: &[u32]) {
+    let p_true: Vec<f32> = ids.iter().map(|id| if id % 3 == 0 { 0.4 } else { 0.995 }).collect();
+    let p_rival: Vec<f32> = p_true.iter().map(|p| 1.0 - p).collect();
+    let loss: Vec<f32> = p_true.iter().map(|p| -p.ln()).collect();
+    choice
+        .feedback(&Feedback { ids, p_true: &p_true, p_rival: &p_rival, loss: &loss, entropy: None })
+        .unwrap();
+}
+
+fn train(loader: &Loader, epoch: u64) -> (Vec<Box<Batch>>, gristmill_node::report::EpochReport) {
+    let mut running = loader.epoch(epoch, 0).unwrap();
+    let mut batches = Vec::new();
+    while let Some(batch) = running.next_batch().unwrap() {
+        if let Some(choice) = loader.choice() {
+            tell(choice, &batch.ids);
+        }
+        batches.push(batch);
+    }
+    (batches, running.report())
+}
+
+#[test]
+fn what_is_skipped_is_not_read() {
+    let set = data(photos(), &StoreOptions::default());
+    let loader = Loader::new(set, None, selecting("weighted", FamilyUse::Off)).unwrap();
+    let (_, full) = train(&loader, 0);
+    let (batches, less) = train(&loader, 1);
+    let ids: Vec<u32> = batches.iter().flat_map(|batch| batch.ids.clone()).collect();
+    let facts = less.selection.unwrap();
+    assert!(ids.len() < 70 && facts.kept as usize == ids.len(), "{} of 90", ids.len());
+    assert!((0..90).filter(|id| id % 3 == 0).all(|id| ids.contains(&id)), "what was wrong stays");
+    assert!(less.bytes < full.bytes * 8 / 10, "{} of {} bytes", less.bytes, full.bytes);
+    for batch in &batches {
+        let heavy = |(id, weight): (&u32, &f32)| (*weight > 1.0) == (id % 3 != 0);
+        assert!(batch.ids.iter().zip(&batch.weights).all(heavy));
+    }
+    // A batch belongs to its plan: entered in the middle, the rest is the same.
+    let rest: Vec<Vec<u32>> = loader.epoch(1, 2).unwrap().map(|batch| batch.unwrap().ids.clone()).collect();
+    assert_eq!(rest, batches[2..].iter().map(|batch| batch.ids.clone()).collect::<Vec<_>>());
+}
+
+/// Every third sample is a relative of the two after it.
+fn families() -> Arc<Families> {
+    let hashes: Vec<u64> = (0..90_u64).map(|id| 0xffff << (id / 3 % 40) | id / 120).collect();
+    Arc::new(Families::group(&hashes, &[0; 90], 0, false).unwrap())
+}
+
+#[test]
+fn one_of_each_family_is_enough_when_computing_is_slow() {
+    let set = data(photos(), &StoreOptions::default());
+    let loader = Loader::new(set, None, selecting("uniform", FamilyUse::Remove)).unwrap();
+    let loader = loader.with_families(families()).unwrap();
+    let mut times = [0; 90];
+    for epoch in 0..3 {
+        let (batches, report) = train(&loader, epoch);
+        let ids: Vec<u32> = batches.iter().flat_map(|batch| batch.ids.clone()).collect();
+        assert_eq!((ids.len(), report.selection.unwrap().removed), (30, 60));
+        ids.iter().for_each(|id| times[*id as usize] += 1);
+    }
+    assert_eq!(times, [1; 90], "over three epochs every one of three is seen");
+}
+
+#[test]
+fn a_relative_in_memory_stands_in_when_fetching_is_slow() {
+    let throttle = ThrottleOptions { latency_ms: 2, ..ThrottleOptions::default() };
+    let set = data(photos(), &StoreOptions { throttle: Some(throttle), ..StoreOptions::default() });
+    let plain = Loader::new(set.clone(), None, options()).unwrap();
+    let mut bytes = vec![0; 90];
+    for batch in train(&plain, 0).0 {
+        let Data::Raw(raw) = &batch.data else { unreachable!() };
+        batch.ids.iter().zip(raw).for_each(|(id, raw)| bytes[*id as usize] = raw.len());
+    }
+    for shape in [Shape::single(8), Shape { world: 2, rank: 1, ..Shape::single(4) }] {
+        let options = LoaderOptions { shape, ..selecting("uniform", FamilyUse::Repeat) };
+        let loader = Loader::new(set.clone(), None, options).unwrap().with_families(families()).unwrap();
+        let (batches, report) = train(&loader, 0);
+        let ids: Vec<u32> = batches.iter().flat_map(|batch| batch.ids.clone()).collect();
+        assert_eq!(ids.len(), 90 / shape.world as usize);
+        assert!(report.selection.unwrap().stand_ins >= 30);
+        let mut read = ids.clone();
+        read.sort_unstable();
+        read.dedup();
+        assert_eq!(
+            report.bytes as usize,
+            read.iter().map(|id| bytes[*id as usize]).sum::<usize>(),
+            "each read once"
+        );
+        for batch in &batches {
+            let Data::Raw(raw) = &batch.data else { unreachable!() };
+            assert!(
+                batch.ids.iter().zip(raw).all(|(id, raw)| bytes[*id as usize] == raw.len()),
+                "its own bytes"
+            );
+            let mut ids = batch.ids.clone();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), batch.ids.len(), "never twice in a batch");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_share_what_they_heard_select_as_one() {
+    let labels: Vec<u32> = (0..500).map(|id| id % 10).collect();
+    let sizes = vec![784; 500];
+    let options = selecting("weighted", FamilyUse::Off).selection;
+    let choice = |world| Choice::new(&options, &labels, &sizes, 5, world).unwrap();
+    let (alone, ranks) = (choice(1), [choice(2), choice(2)]);
+    for epoch in 0..5 {
+        let plan = alone.decide(epoch, Shape::single(20), true).unwrap().plan;
+        (0..plan.batches()).for_each(|b| tell(&alone, &plan.batch(b).map(|id| id.0).collect::<Vec<_>>()));
+        let mut both = Vec::new();
+        for (rank, choice) in ranks.iter().enumerate() {
+            let shape = Shape { rank: rank as u32, world: 2, ..Shape::single(10) };
+            let plan = choice.decide(epoch, shape, true).unwrap().plan;
+            let ids: Vec<u32> =
+                (0..plan.batches()).flat_map(|b| plan.batch(b).map(|id| id.0).collect::<Vec<_>>()).collect();
+            tell(choice, &ids);
+            both.extend(ids);
+        }
+        both.sort_unstable();
+        both.dedup();
+        let mut one: Vec<u32> =
+            (0..plan.batches()).flat_map(|b| plan.batch(b).map(|id| id.0).collect::<Vec<_>>()).collect();
+        one.sort_unstable();
+        assert_eq!(both, one);
+        let early = ranks[0].decide(epoch + 1, Shape::single(10), true).unwrap_err();
+        assert!(early.to_string().contains("not shared"), "{early}");
+        let packs: Vec<Vec<u8>> = ranks.iter().map(Choice::pending).collect();
+        let state = ranks[1].state();
+        ranks.iter().for_each(|choice| choice.merge(&packs).unwrap());
+        // A rank that starts again from its state knows what it had heard.
+        let again = choice(2);
+        again.restore(&state).unwrap();
+        assert_eq!(again.pending(), packs[1]);
+    }
+    let packs = [ranks[0].pending(), vec![1, 2, 3]];
+    assert!(ranks[0].merge(&packs).unwrap_err().to_string().contains("rank 1"));
+    assert!(ranks[0].merge(&packs[..1]).unwrap_err().to_string().contains("1 ranks"));
+    assert!(ranks[0].restore(&[0; 30]).is_err());
+}
