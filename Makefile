@@ -11,7 +11,7 @@ BIN := target/release/gristmill
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-demo: build ## Catalog the shipped data, read it from a slow store, say where the time went
+demo: build ## Read and train on the shipped data from a slow store, plainly and with selection
 	@scripts/demo.sh
 
 test: setup lint unit parity python ## Everything a change must pass

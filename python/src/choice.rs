@@ -80,7 +80,7 @@ impl Choice {
 
     /// Batches of the epoch that began last, on every rank.
     fn batches(&self) -> u32 {
-        gristmill_core::plan::batches(self.inner.samples(), self.shape)
+        self.inner.batches(self.shape)
     }
 
     /// What was selected for the epoch that began last, as JSON.

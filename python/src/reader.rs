@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Reads samples by id.
 #[pyclass(frozen, module = "gristmill._gristmill")]
 pub(crate) struct Reader {
-    reader: Arc<reader::Reader>,
+    inner: Arc<reader::Reader>,
     catalog: Arc<Catalog>,
     families: PathBuf,
 }
@@ -34,32 +34,32 @@ impl Reader {
         let request = Request { source, recipe, settings, config, rebuild };
         enter::wait(py, move || {
             let Found { catalog, settings, recipe, families } = request.open()?;
-            let reader = Arc::new(reader::Reader::new(catalog.clone(), recipe.as_ref(), settings)?);
-            Ok(Reader { reader, catalog, families })
+            let inner = Arc::new(reader::Reader::new(catalog.clone(), recipe.as_ref(), settings)?);
+            Ok(Reader { inner, catalog, families })
         })
     }
 
     /// How many samples the data set has.
     fn __len__(&self) -> usize {
-        self.reader.catalog().len() as usize
+        self.inner.catalog().len() as usize
     }
 
     /// The names of the classes.
     #[getter]
     fn classes(&self) -> Vec<String> {
-        self.reader.catalog().classes().to_vec()
+        self.inner.catalog().classes().to_vec()
     }
 
     /// What names the data set, wherever it lies.
     #[getter]
     fn digest(&self) -> String {
-        self.reader.catalog().digest().to_string()
+        self.inner.catalog().digest().to_string()
     }
 
     /// Type, layout and shape of one sample; None without a recipe.
     #[getter]
     fn output(&self) -> Option<(&'static str, &'static str, [usize; 3])> {
-        self.reader.output().map(described)
+        self.inner.output().map(described)
     }
 
     /// What selects among its samples, as the settings say.
@@ -78,15 +78,15 @@ impl Reader {
     /// Whether it can be used in a forked child.
     #[getter]
     fn survives_fork(&self) -> bool {
-        self.reader.survives_fork()
+        self.inner.survives_fork()
     }
 
     /// These samples, in this order, with the random ops of `epoch`.
     fn read(&self, py: Python<'_>, epoch: u64, ids: Vec<u32>) -> PyResult<Batch> {
-        if self.reader.survives_fork() {
-            return enter::short(py, || self.reader.read(epoch, &ids)).map(Batch::new);
+        if self.inner.survives_fork() {
+            return enter::short(py, || self.inner.read(epoch, &ids)).map(Batch::new);
         }
-        let reader = self.reader.clone();
+        let reader = self.inner.clone();
         enter::wait(py, move || reader.read(epoch, &ids)).map(Batch::new)
     }
 }

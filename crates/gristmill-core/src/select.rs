@@ -27,6 +27,7 @@ pub use options::{
 
 use crate::Invalid;
 use crate::family::Families;
+use crate::plan::Shape;
 use crate::rng::{Purpose, Stream};
 use crate::score::{EntropyForm, Feedback, ReadTimes, Scores};
 
@@ -63,6 +64,8 @@ pub struct Chosen {
     pub ids: Vec<u32>,
     /// What each one's loss is multiplied by; empty when all are 1.
     pub weights: Vec<f32>,
+    /// The size of a batch as a share of the usual one, above 0 and at most 1.
+    pub batch_share: f32,
     /// What was decided, in numbers.
     pub summary: Summary,
 }
@@ -93,6 +96,8 @@ pub struct Summary {
 struct Pick {
     ids: Vec<u32>,
     weights: Vec<f32>,
+    /// The size of a batch as a share of the usual one; none is the usual one.
+    batch_share: Option<f32>,
     threshold: Option<f64>,
     recalled: u32,
     reason: String,
@@ -282,7 +287,8 @@ impl Selector {
             proxy,
             reason: pick.reason,
         };
-        self.chosen = Some(Chosen { epoch, ids: pick.ids, weights: pick.weights, summary });
+        let batch_share = pick.batch_share.unwrap_or(1.0);
+        self.chosen = Some(Chosen { epoch, ids: pick.ids, weights: pick.weights, batch_share, summary });
     }
 
     /// Notes who is served in this epoch. Returns how many different ones.
@@ -300,6 +306,13 @@ impl Selector {
 }
 
 impl Chosen {
+    /// How the epoch is cut: as usual, but for smaller batches where fewer samples are to make as many steps.
+    #[must_use]
+    pub fn shape(&self, usual: Shape) -> Shape {
+        let batch = (f64::from(usual.batch) * f64::from(self.batch_share)).ceil() as u32;
+        Shape { batch: batch.clamp(1, usual.batch.max(1)), ..usual }
+    }
+
     /// The same with at most one member of each family.
     #[must_use]
     pub fn without_relatives(&self, families: &Families, seed: u64) -> Chosen {
@@ -312,7 +325,7 @@ impl Chosen {
         let mut distinct = ids.clone();
         distinct.dedup();
         let summary = Summary { kept: distinct.len() as u32, ..self.summary.clone() };
-        Chosen { epoch: self.epoch, ids, weights, summary }
+        Chosen { epoch: self.epoch, ids, weights, batch_share: self.batch_share, summary }
     }
 
     /// The order in which the epoch is trained, and the weights in that order (empty when all are 1).

@@ -189,24 +189,24 @@ fn reason(profile: &Profile, bound: Bound, pending: Option<Pending>) -> String {
             });
         }
     }
-    let mut text = if parts.is_empty() { "no rate is known".to_string() } else { parts.join(", ") };
-    if parts.first().is_some_and(|first| first.starts_with("the model")) {
-        text = text.replacen("gives", "takes", 1);
+    let mut rates = if parts.is_empty() { "no rate is known".to_string() } else { parts.join(", ") };
+    if rates.starts_with("the model") {
+        rates = rates.replacen("gives", "takes", 1);
     }
-    if let Some(stall) = profile.hardly_waits() {
-        text += &format!(", and training waits {:.0} % of the time, which is not I/O", stall * 100.0);
-    }
+    let waiting = profile.hardly_waits().map_or(String::new(), |stall| {
+        format!(", and training waits {:.0} % of the time, which is not I/O", stall * 100.0)
+    });
     let (name, votes) = (bound.name(), bound.votes());
-    text += &match pending {
-        None => format!(": bound by {name}"),
+    let bound_by = match pending {
+        None => format!("bound by {name}"),
         Some(Pending::TooNear(other)) => {
-            format!(": still bound by {name}, for {} is not 10 % slower", other.actor())
+            format!("still bound by {name}, for {} is not 10 % slower", other.actor())
         }
         Some(Pending::OneMoreWindow(other)) => {
-            format!(": still bound by {name}, until {} is slowest in one more window", other.actor())
+            format!("still bound by {name}, until {} is slowest in one more window", other.actor())
         }
     };
-    format!("{text}; {votes}")
+    format!("{rates}{waiting}: {bound_by}; {votes}")
 }
 
 /// A rate as people read it: whole, with a comma between thousands.

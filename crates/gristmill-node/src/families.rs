@@ -259,18 +259,18 @@ fn read_all(
 /// Hashes what comes until nothing more comes.
 fn hash_all(take: &Mutex<Receiver<Box<Batch>>>, found: &Mutex<Found>, encoding: Encoding, limits: Limits) {
     let mut hasher = Hasher::new();
-    let mut hashed = Vec::new();
+    let mut results = Vec::new();
     loop {
         let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(batch) = next else { return };
         let Data::Raw(samples) = &batch.data else { return };
-        hashed.extend(samples.iter().map(|bytes| hasher.hash(encoding, bytes, limits)));
+        results.extend(samples.iter().map(|bytes| hasher.hash(encoding, bytes, limits)));
         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-        for (&id, hashed) in batch.ids.iter().zip(hashed.drain(..)) {
-            match hashed {
-                Ok(hashed) => {
-                    found.hashes[id as usize] = hashed.bits;
-                    found.radii[radius_for(hashed.width.min(hashed.height)) as usize] += 1;
+        for (&id, result) in batch.ids.iter().zip(results.drain(..)) {
+            match result {
+                Ok(picture) => {
+                    found.hashes[id as usize] = picture.bits;
+                    found.radii[radius_for(picture.width.min(picture.height)) as usize] += 1;
                 }
                 Err(error) => {
                     let reason = format!("sample {id}: {error}");

@@ -188,8 +188,10 @@ impl Loader {
 
     /// How many batches every rank trains in the epoch that began last, or would in a plain one.
     pub fn batches(&self) -> u32 {
-        let samples = self.choice().map_or_else(|| self.set.catalog().len(), |choice| choice.samples());
-        gristmill_core::plan::batches(samples, self.options.shape)
+        match self.choice() {
+            Some(choice) => choice.batches(self.options.shape),
+            None => gristmill_core::plan::batches(self.set.catalog().len(), self.options.shape),
+        }
     }
 
     /// The order of an epoch and this rank's part of it. With a selection this begins the epoch: what comes after

@@ -7,13 +7,16 @@
 //!
 //! Deliberately not here: how samples are chosen (`gristmill_core::select`).
 
+mod heard;
+
 use crate::report::EpochReport;
 use crate::{Error, Result};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
-use gristmill_core::plan::{Plan, Shape};
+use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
 use gristmill_core::steer::{Bound, Profile, Steer};
+use heard::{Heard, Spent, take};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -123,47 +126,6 @@ impl SelectionReport {
     }
 }
 
-/// What one rank has to tell the others, as columns.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Heard {
-    ids: Vec<u32>,
-    /// Probability of the label, of the rival, loss, entropy (which may be missing).
-    columns: [Vec<f32>; 4],
-    times: ReadTimes,
-    spent: Spent,
-}
-
-/// Where the time of epochs went, added up: what says which resource is the bottleneck.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Spent {
-    /// Samples, milliseconds in all, of waiting, of preprocessing per thread, of reading per read at once.
-    sums: [f64; 5],
-}
-
-impl Spent {
-    fn note(&mut self, report: &EpochReport, reads_at_once: usize) {
-        let prep = (report.decode_ms + report.ops_ms) / report.threads.max(1) as f64;
-        let reading = if report.from_memory { 0.0 } else { report.fetch_ms / reads_at_once.max(1) as f64 };
-        let terms = [report.processed as f64, report.wall_ms, report.wait.total_ms, prep, reading];
-        self.sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
-    }
-
-    fn merge(&mut self, other: &Spent) {
-        self.sums.iter_mut().zip(other.sums).for_each(|(sum, term)| *sum += term);
-    }
-
-    fn profile(&self) -> Profile {
-        let [samples, wall_ms, wait_ms, prep_ms, reading_ms] = self.sums;
-        let rate = |ms: f64| (ms > 0.0 && samples > 0.0).then(|| samples * 1e3 / ms);
-        Profile {
-            compute_per_s: rate(wall_ms - wait_ms),
-            prep_per_s: rate(prep_ms),
-            io_per_s: rate(reading_ms),
-            stall: (wall_ms > 0.0).then(|| wait_ms / wall_ms),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct State {
     selector: Selector,
@@ -172,6 +134,8 @@ struct State {
     merged: bool,
     readings: Readings,
     steer: Steer,
+    /// Samples of the epoch that was laid out last, repeats counted.
+    planned: Option<u32>,
     /// Why the bottleneck is what it is.
     bottleneck: String,
 }
@@ -209,12 +173,14 @@ impl Choice {
             merged: false,
             readings: Readings::default(),
             steer: Steer::new(),
+            planned: None,
             bottleneck: String::new(),
         };
         Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world })
     }
 
     /// The same with near-duplicates in mind.
+    #[must_use]
     pub fn with_relatives(mut self, relatives: Relatives, sizes: &[u32]) -> Choice {
         self.relatives = Some(relatives).filter(|relatives| relatives.families_use != FamilyUse::Off);
         self.sizes = sizes.to_vec();
@@ -229,7 +195,7 @@ impl Choice {
     /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
     pub fn decide(&self, epoch: u64, shape: Shape, shuffle: bool) -> Result<Decided> {
         let mut state = self.lock();
-        let State { selector, merged, readings, bottleneck, .. } = &mut *state;
+        let State { selector, merged, readings, bottleneck, planned, .. } = &mut *state;
         let begun = selector.chosen().map(|chosen| chosen.epoch);
         let needs = selector.selection().needs_feedback();
         if self.world > 1 && needs && begun.is_some_and(|begun| begun < epoch) && !*merged {
@@ -242,6 +208,7 @@ impl Choice {
         let kind = selector.selection().name();
         let io_bound = readings.io_bound;
         let chosen = selector.begin(epoch, readings)?;
+        let shape = chosen.shape(shape);
         let mut report = described(kind, io_bound, bottleneck, &chosen.summary);
         let how = self.relatives.as_ref().map(|relatives| match relatives.families_use {
             FamilyUse::Auto if io_bound => (relatives, FamilyUse::Repeat),
@@ -269,6 +236,7 @@ impl Choice {
         if begun != Some(epoch) {
             *merged = false;
         }
+        *planned = Some(order.len() as u32);
         Ok(Decided { plan: Plan::weighted(order, weights, shape)?, holds, report })
     }
 
@@ -286,11 +254,13 @@ impl Choice {
         chosen.map(|chosen| described(kind, io_bound, &state.bottleneck, &chosen.summary))
     }
 
-    /// Samples of the epoch that began last, repeats counted; all of them before the first.
-    pub fn samples(&self) -> u32 {
+    /// Batches of the epoch that began last, on every rank; those of a full one before the first.
+    pub fn batches(&self, shape: Shape) -> u32 {
         let state = self.lock();
-        let all = state.selector.scores().len();
-        state.selector.chosen().map_or(all, |chosen| chosen.ids.len()) as u32
+        match (state.selector.chosen(), state.planned) {
+            (Some(chosen), Some(samples)) => plan::batches(samples, chosen.shape(shape)),
+            _ => plan::batches(state.selector.scores().len() as u32, shape),
+        }
     }
 
     /// Takes what the trainer says about a batch.
@@ -396,6 +366,14 @@ impl Choice {
         state.merged = merged;
         state.readings = Readings { io_bound: bound.is_some_and(Bound::cost_votes), times };
         state.steer = Steer::at(bound);
+        let removing = self.relatives.as_ref().filter(|r| match r.families_use {
+            FamilyUse::Auto => !state.readings.io_bound,
+            fixed => fixed == FamilyUse::Remove,
+        });
+        state.planned = state.selector.chosen().map(|chosen| match removing {
+            Some(relatives) => chosen.without_relatives(&relatives.families, self.seed).ids.len() as u32,
+            None => chosen.ids.len() as u32,
+        });
         Ok(())
     }
 }
@@ -415,55 +393,6 @@ impl State {
             self.bottleneck = verdict.reason;
         }
     }
-}
-
-impl Heard {
-    fn said(&self) -> Feedback<'_> {
-        let [p_true, p_rival, loss, entropy] = &self.columns;
-        let entropy = (!entropy.is_empty()).then_some(entropy.as_slice());
-        Feedback { ids: &self.ids, p_true, p_rival, loss, entropy }
-    }
-
-    fn pack(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(72 + self.ids.len() * 20);
-        for number in self.times.sums.iter().chain(&self.spent.sums) {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.extend_from_slice(&(self.ids.len() as u64).to_le_bytes());
-        out.extend_from_slice(&(self.columns[3].len() as u64).to_le_bytes());
-        self.ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
-        self.columns.iter().flatten().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
-        out
-    }
-
-    fn unpack(mut pack: &[u8]) -> Option<Heard> {
-        let mut heard = Heard::default();
-        for number in heard.times.sums.iter_mut().chain(&mut heard.spent.sums) {
-            *number = f64::from_le_bytes(*take(&mut pack)?);
-        }
-        let count = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
-        let entropies = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
-        // Lengths are told before what they count: believe them only when the bytes are there.
-        if (entropies != 0 && entropies != count)
-            || count.checked_mul(16)?.checked_add(entropies.checked_mul(4)?)? != pack.len()
-        {
-            return None;
-        }
-        let (words, _) = pack.as_chunks::<4>();
-        let mut words = words.iter();
-        heard.ids = words.by_ref().take(count).map(|word| u32::from_le_bytes(*word)).collect();
-        for column in &mut heard.columns[..3] {
-            *column = words.by_ref().take(count).map(|word| f32::from_le_bytes(*word)).collect();
-        }
-        heard.columns[3] = words.map(|word| f32::from_le_bytes(*word)).collect();
-        Some(heard)
-    }
-}
-
-fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
-    let (taken, rest) = bytes.split_first_chunk::<N>()?;
-    *bytes = rest;
-    Some(taken)
 }
 
 fn described(kind: &'static str, io_bound: bool, bottleneck: &str, summary: &Summary) -> SelectionReport {

@@ -150,14 +150,15 @@ struct Halves {
     pixel: usize,
     /// The next row.
     row: usize,
-    sums: [[u64; HALVES]; HALVES],
+    sums: Vec<[u64; HALVES]>,
 }
 
 impl Halves {
     /// For a picture of this size, of which each pixel that is added stands for a square of `divisor` pixels.
     fn new([height, width]: [u32; 2], divisor: u32) -> Halves {
         let pixel = HALVES * divisor as usize;
-        Halves { width: width as usize, height: height as usize, pixel, row: 0, sums: [[0; HALVES]; HALVES] }
+        let sums = vec![[0; HALVES]; HALVES];
+        Halves { width: width as usize, height: height as usize, pixel, row: 0, sums }
     }
 
     /// Adds the next row of pixels.
@@ -187,9 +188,9 @@ impl Halves {
     }
 
     /// The mean of each half, in 256ths.
-    fn means(&self) -> [[i64; HALVES]; HALVES] {
+    fn means(&self) -> Vec<[i64; HALVES]> {
         let area = self.width as u64 * self.height as u64;
-        self.sums.map(|row| row.map(|sum| ((sum * 256 + area / 2) / area) as i64))
+        self.sums.iter().map(|row| row.map(|sum| ((sum * 256 + area / 2) / area) as i64)).collect()
     }
 
     /// The picture in cells. A plain mean over a cell would let a pattern about as fine as the cells (a fence, a

@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(codec::decode_png(&made.bytes, limits, &mut packed, &mut pixels).unwrap(), [28, 28]);
         assert!(pixels.iter().all(|value| *value == 7));
 
-        let wide = codec::encode_png(300, 100, 3, &[50; 90_000]).unwrap();
+        let wide = codec::encode_png(300, 100, 3, &vec![50; 90_000]).unwrap();
         let made = thumbnail(Encoding::Sniffed, &wide, limits, 60, 10).unwrap();
         assert_eq!((made.width, made.height), (300, 100));
         assert_eq!(codec::decode_png(&made.bytes, limits, &mut packed, &mut pixels).unwrap(), [20, 60]);

@@ -33,6 +33,17 @@ pub fn external(name: &str) -> Option<PathBuf> {
     None
 }
 
+/// The content of an xz file among them; also absent where there is no program `xz`.
+pub fn external_xz(name: &str) -> Option<Vec<u8>> {
+    let path = external(name)?;
+    let unpacked = std::process::Command::new("xz").arg("-dc").arg(&path).output();
+    let unpacked = unpacked.ok().filter(|output| output.status.success());
+    if unpacked.is_none() {
+        report_absence(Path::new("the program xz"));
+    }
+    unpacked.map(|output| output.stdout)
+}
+
 #[expect(clippy::print_stderr, reason = "a test that could not look at real data must say so")]
 fn report_absence(path: &Path) {
     eprintln!("NOT TESTED on real data: {} is absent (set GRISTMILL_DATA)", path.display());

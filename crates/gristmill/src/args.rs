@@ -5,6 +5,10 @@
     reason = "these comments are the help text, where backticks would be printed"
 )]
 
+mod train;
+
+pub(crate) use train::{CompareSelectionArgs, Falls, ModelArgs, TrainArgs};
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -22,6 +26,8 @@ Examples:
   gristmill bench load /data/train --recipe imagenet-train
                                                        how fast can it be read, and what does it wait for
   gristmill bench load s3://bucket/train-{0000..0099}.tar --recipe imagenet-train --json
+  gristmill train mnist/train-images-idx3-ubyte.gz     train a small model on it
+  gristmill compare selection                          ways to select samples, side by side
   gristmill config show                                every setting, its value and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -31,13 +37,41 @@ pub(crate) enum Command {
     /// List a data set once, look at the list, check it against the data
     #[command(subcommand)]
     Catalog(Catalog),
+    /// Train a small model on a data set: the whole loop, without Python
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Examples:
+  gristmill train mnist/train-images-idx3-ubyte.gz
+  gristmill train mnist --epochs 20 --checkpoint mnist.ckpt --resume --report mnist.svg
+  gristmill train mnist --selection weighted --report mnist.svg
+  gristmill train photos --recipe small.toml --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote
+
+The model is a multi-layer perceptron with batch norm, trained by SGD with momentum. JSON: one object per epoch
+(epoch from 0, loss, accuracy, test_accuracy, kept_share, wait_share, bytes, wall_ms, …), then one with \"total\": true."
+    )]
+    Train(Box<TrainArgs>),
+    /// Compare techniques with each other and with doing without, on a small model
+    #[command(subcommand)]
+    Compare(Compare),
+    /// Say whether fetching, preprocessing or the model limits training, and why
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Fetching is measured with raw reads, preprocessing by the CPU time of the recipe. The model's rate is yours to give:
+without it the answer is the rate that a model must exceed to wait for data.
+Examples:
+  gristmill profile /data/train --recipe imagenet-train --step-ms 180      a step of 180 ms per batch
+  gristmill profile s3://bucket/train --compute 2500 --save profile.json   2,500 samples per second"
+    )]
+    Profile(Box<ProfileArgs>),
     /// Find near-duplicates, and show them as pictures
     #[command(after_help = "\
-Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads every sample once; the
-result is kept beside the catalog, so another radius takes a moment.
+Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads
+every sample once; the hashes are kept beside the catalog, so another radius takes a moment.
 Examples:
-  gristmill families /data/train --page families.html     look at what was found
-  gristmill families /data/train --radius 2 --cross-label  stricter, and also across labels: finds wrong labels")]
+  gristmill families /data/train --page families.html      look at what was found
+  gristmill families /data/train --radius 2 --cross-label  stricter; finds wrong labels")]
     Families(FamiliesArgs),
     /// Measure
     #[command(subcommand)]
@@ -129,6 +163,41 @@ pub(crate) struct BuildArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct ProfileArgs {
+    /// A data set (path or URL) or a catalog file
+    pub(crate) source: String,
+    /// A preset (imagenet-train, imagenet-eval, cifar-train, mnist), a recipe file, or none for raw bytes
+    #[arg(long)]
+    pub(crate) recipe: Option<String>,
+    /// Samples per batch
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<String>,
+    /// Threads that decode [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<String>,
+    /// How long the model takes for one batch of loader.batch samples
+    #[arg(long, value_name = "MS", conflicts_with = "compute")]
+    pub(crate) step_ms: Option<f64>,
+    /// How many samples per second the model takes
+    #[arg(long, value_name = "RATE")]
+    pub(crate) compute: Option<f64>,
+    /// How long each measurement may take
+    #[arg(long, default_value_t = 10.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// Write the profile to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+    /// Slow the store down: time before the first byte of each read
+    #[arg(long, value_name = "MS")]
+    pub(crate) latency_ms: Option<String>,
+    /// Slow the store down: bytes per second, e.g. 60MB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bytes_per_s: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct FamiliesArgs {
     /// A data set (path or URL) or a catalog file
     pub(crate) source: String,
@@ -158,6 +227,23 @@ pub(crate) enum Kind {
     Tar,
     Idx,
     Cifar,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Compare {
+    /// Every way to select samples: accuracy, speed-up, share trained, share of reading saved
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Examples:
+  gristmill compare selection --svg selection.svg
+  gristmill compare selection mnist/train-images-idx3-ubyte.gz --methods bucket,weighted --seeds 5 --json
+
+JSON fields: method, accuracy and accuracy_sd (shares), delta_points (against uniform), delta_points_sd (of the
+differences seed by seed), speedup (CPU time), wall_speedup, trained_share, io_saved_share, begin_share (of the time
+that went to selecting), seeds, epochs."
+    )]
+    Selection(Box<CompareSelectionArgs>),
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,11 +3,15 @@
 mod bench;
 mod catalog;
 mod check;
+mod compare;
 mod config;
 mod families;
+mod profile;
 mod scale;
+mod source;
+mod train;
 
-use crate::args::{Args, Bench, Catalog, Command, Common, Kind};
+use crate::args::{Args, Bench, Catalog, Command, Common, Compare, Kind};
 use crate::output::{name, say};
 use crate::progress::{Progress, Unit};
 use crate::stop;
@@ -29,9 +33,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Catalog(Catalog::Check { source, content, decode, common }) => {
             check::check(&source, content, decode, &common)
         }
+        Command::Profile(args) => profile::profile(&args),
         Command::Families(args) => families::families(&args),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
+        Command::Compare(Compare::Selection(args)) => compare::selection(&args),
+        Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),
     }
 }

@@ -21,6 +21,7 @@ pub(crate) enum Unit {
 }
 
 pub(crate) const BATCHES: Unit = Unit::Things("batch", "batches", "");
+pub(crate) const EPOCHS: Unit = Unit::Things("epoch", "epochs", "trained");
 pub(crate) const SAMPLES: Unit = Unit::Things("sample", "samples", "decoded");
 
 /// Progress of one long piece of work.
@@ -30,6 +31,7 @@ pub(crate) struct Progress {
     shows: Option<(Unit, bool)>,
     what: String,
     next_line: Option<Instant>,
+    started: Instant,
 }
 
 impl Progress {
@@ -42,7 +44,7 @@ impl Progress {
                 .with_prefix(what.to_string())
         });
         let next_line = (!terminal && !quiet).then(|| Instant::now() + PLAIN_EVERY);
-        Progress { bar, shows: None, what: what.to_string(), next_line }
+        Progress { bar, shows: None, what: what.to_string(), next_line, started: Instant::now() }
     }
 
     /// Says how far it is, out of `total` if that is known, and adds `more` to it.
@@ -59,7 +61,9 @@ impl Progress {
             });
             bar.set_message(joined(more()));
         } else if self.next_line.is_some_and(|next| Instant::now() >= next) {
-            say(format_args!("{}: {}{}", self.what, words(done, total, unit), joined(more())));
+            let (words, more) = (words(done, total, unit), joined(more()));
+            let left = total.and_then(|total| left(self.started.elapsed(), done, total)).unwrap_or_default();
+            say(format_args!("{}: {words}{more}{}", self.what, joined(left)));
             self.next_line = Some(Instant::now() + PLAIN_EVERY);
         }
     }
@@ -70,6 +74,18 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// How long the rest will take if it goes on like this.
+fn left(elapsed: Duration, done: u64, total: u64) -> Option<String> {
+    let seconds = elapsed.as_secs_f64() * total.checked_sub(done)? as f64 / done as f64;
+    let text = match seconds {
+        _ if !seconds.is_finite() => return None,
+        _ if seconds < 100.0 => format!("{seconds:.0} s"),
+        _ if seconds < 6_000.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3_600.0),
+    };
+    Some(format!("about {text} left"))
 }
 
 fn joined(more: String) -> String {
@@ -127,10 +143,25 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_is_foreseen_once_something_is_done() {
+        let left = |seconds, done, total| left(Duration::from_secs(seconds), done, total);
+        assert_eq!(left(10, 0, 4), None);
+        assert_eq!(left(10, 1, 4).unwrap(), "about 30 s left");
+        assert_eq!(left(600, 1, 3).unwrap(), "about 20 min left");
+        assert_eq!(left(3_600, 1, 4).unwrap(), "about 3.0 h left");
+        assert_eq!(left(10, 5, 4), None);
+    }
+
+    #[test]
     fn a_bar_takes_the_total_when_it_is_known() {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        let mut progress =
-            Progress { bar: Some(bar.clone()), shows: None, what: String::new(), next_line: None };
+        let mut progress = Progress {
+            bar: Some(bar.clone()),
+            shows: None,
+            what: String::new(),
+            next_line: None,
+            started: Instant::now(),
+        };
         progress.at(3, None, BATCHES, String::new);
         assert_eq!((bar.length(), progress.shows), (None, Some((BATCHES, false))));
         progress.at(4, Some(9), BATCHES, || "fast".into());

@@ -112,7 +112,7 @@ fn a_radius_that_groups_too_much_is_tightened() {
     let tight = Families::calibrated(&hashes, &[0; 100], 4, false).unwrap();
     assert_eq!((tight.radius(), tight.len()), (3, 0));
     // Five pairs of different labels: few enough, but not pure.
-    let hashes: Vec<u64> = (0..100).map(|i| crate::rng::mix(i % 95) ^ if i < 95 { 0 } else { 1 }).collect();
+    let hashes: Vec<u64> = (0..100).map(|i| crate::rng::mix(i % 95) ^ u64::from(i >= 95)).collect();
     let labels: Vec<u32> = (0..100).collect();
     assert_eq!(Families::calibrated(&hashes, &labels, 4, true).unwrap().radius(), 0);
     assert_eq!(Families::calibrated(&hashes, &[1; 100], 4, true).unwrap().radius(), 4);

@@ -228,6 +228,8 @@ pub struct Weighted {
     pub least: f64,
     /// The most that a sample may weigh. Beyond it the easiest samples count less than they would in a full epoch.
     pub weight_max: f64,
+    /// The smallest batch, as a share of the usual one; 1 keeps batches whole, and an epoch has fewer of them.
+    pub batch_least: f64,
     /// How much of the old threshold stays in the new one.
     pub smoothing: f64,
     /// Whether what is dear to fetch is skipped sooner when training waits for I/O.
@@ -242,6 +244,7 @@ impl Default for Weighted {
             noise: 0.1,
             least: 0.1,
             weight_max: 3.0,
+            batch_least: 0.5,
             smoothing: 0.0,
             cost: true,
         }

@@ -50,6 +50,7 @@ impl Selector {
                 put_u64(&mut out, chosen.epoch);
                 put_u32s(&mut out, &chosen.ids);
                 put_f32s(&mut out, &chosen.weights);
+                put_u32(&mut out, chosen.batch_share.to_bits());
                 put_u32(&mut out, chosen.summary.recalled);
                 put_u32(&mut out, chosen.summary.for_classes);
                 put_option(&mut out, chosen.summary.threshold);
@@ -124,7 +125,8 @@ impl Selector {
             let epoch = input.u64()?;
             let ids = input.ids(samples)?;
             let weights = input.f32s(usize::MAX)?;
-            if !weights.is_empty() && weights.len() != ids.len() {
+            let batch_share = f32::from_bits(input.u32()?);
+            if (!weights.is_empty() && weights.len() != ids.len()) || !(0.0..=1.0).contains(&batch_share) {
                 return None;
             }
             let (recalled, for_classes, threshold) = (input.u32()?, input.u32()?, input.threshold()?.value);
@@ -142,7 +144,7 @@ impl Selector {
                 proxy,
                 reason,
             };
-            new.chosen = Some(Chosen { epoch, ids, weights, summary });
+            new.chosen = Some(Chosen { epoch, ids, weights, batch_share, summary });
         }
         input.rest.is_empty().then_some(new)
     }

@@ -216,7 +216,7 @@ fn cost_has_a_vote_when_training_waits_for_io() {
 fn weighted_is_unbiased_and_takes_turns() {
     let mut selector = selector(
         "weighted",
-        &[("noise", "0.2"), ("least", "0.2"), ("weight_max", "5")],
+        &[("noise", "0.2"), ("least", "0.2"), ("weight_max", "5"), ("batch_least", "1")],
         facts(vec![0; 4_000], 3, None),
     );
     let chosen = run(&mut selector, 0..40, &Readings::default());
@@ -240,8 +240,25 @@ fn weighted_is_unbiased_and_takes_turns() {
 }
 
 #[test]
+fn weighted_makes_smaller_batches_of_the_same_weight() {
+    let usual = Shape::single(64);
+    for (least, shrunk) in [("0.01", true), ("1", false)] {
+        let mut selector = selector("weighted", &[("batch_least", least)], facts(vec![0; 6_400], 3, None));
+        let chosen = run(&mut selector, 0..4, &Readings::default()).pop().unwrap();
+        let plan =
+            crate::plan::Plan::weighted(chosen.ids.clone(), chosen.weights.clone(), chosen.shape(usual))
+                .unwrap();
+        assert!(chosen.ids.len() < 5_000);
+        // As many steps as the full epoch has, each of about the weight of a full batch; or fewer of more weight.
+        assert_eq!((95..=100).contains(&plan.batches()), shrunk, "{} batches", plan.batches());
+        let mean = chosen.weights.iter().sum::<f32>() / chosen.weights.len() as f32;
+        assert_eq!((mean - 1.0).abs() < 0.2, shrunk, "{mean}");
+    }
+}
+
+#[test]
 fn weighted_brings_back_what_was_forgotten() {
-    let mut selector = selector("weighted", &[], facts(vec![0; 1_000], 3, Some(100)));
+    let mut selector = selector("weighted", &[("batch_least", "1")], facts(vec![0; 1_000], 3, Some(100)));
     run(&mut selector, 0..10, &Readings::default());
     let chosen = selector.begin(10, &Readings::default()).unwrap().clone();
     let forgotten = *chosen.ids.iter().zip(&chosen.weights).find(|(_, w)| **w > 2.0).unwrap().0;

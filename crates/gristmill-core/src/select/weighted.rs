@@ -11,6 +11,8 @@
 //! sample with a chance of a quarter is trained every fourth epoch, not sometimes twice and sometimes never.
 //! Weights are bounded: a sample that was easy when its chance was set and is hard when its turn comes would
 //! otherwise move the model by a multiple of what any sample of a plain epoch does, and that can end a run.
+//! Fewer samples make smaller batches rather than fewer of them: a step then still estimates what the full batch
+//! would have done, and there are as many steps as the learning rate was chosen for.
 //! What was predicted wrongly at its last visit has chance 1 at once. When training waits for I/O, what is dear to
 //! fetch must be worth it: its chance is divided by the root of its relative cost (the fewest seconds for the noise).
 
@@ -71,6 +73,11 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
             pick.weights.push((1.0 / chance).min(options.weight_max as f32));
         }
     }
+    // As many steps as a full epoch has, as far as batches may shrink: each then estimates what the full batch would
+    // have done. What they may not shrink is made up by the weight.
+    let share = (pick.ids.len() as f64 / samples as f64).clamp(options.batch_least, 1.0) as f32;
+    pick.weights.iter_mut().for_each(|weight| *weight *= share);
+    pick.batch_share = Some(share);
     let why = if by_cost { "gradient for its cost" } else { "gradient" };
     let skipped = samples - pick.ids.len();
     pick.reason = format!(

@@ -231,6 +231,10 @@ pub const KEYS: &[Key] = &[
     selection_key!("noise", "weighted: the noise that skipping may add, as a share of what there is"),
     selection_key!("least", "weighted: the least chance of being trained in an epoch"),
     selection_key!("weight_max", "weighted: the most that a sample may weigh"),
+    selection_key!(
+        "batch_least",
+        "weighted: the smallest batch, as a share of the usual one; 1 keeps batches whole"
+    ),
     selection_key!("cost", "weighted: skip what is dear to fetch sooner when training waits for I/O"),
     selection_key!("pressure", "online: how much likelier the largest loss is drawn than the smallest"),
     selection_key!("pressure_end", "online: the same in the last epoch"),

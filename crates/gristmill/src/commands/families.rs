@@ -129,8 +129,8 @@ fn report(args: &FamiliesArgs, set: &DataSet, outcome: &Outcome) -> Result<()> {
     }
     match hashed_s {
         Some(s) => {
-            let rate = f64::from(families.samples()) / s.max(1e-9);
-            line(format_args!("hashed in {s:.1} s ({rate:.0} samples/s), kept in {}", name(path.display())))
+            let rate = grouped((f64::from(families.samples()) / s.max(1e-9)) as u64);
+            line(format_args!("hashed in {s:.1} s ({rate} samples/s), kept in {}", name(path.display())))
         }
         None => line(format_args!("hashes from before: {} (--rebuild reads again)", name(path.display()))),
     }

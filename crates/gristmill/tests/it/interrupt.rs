@@ -68,6 +68,8 @@ fn while_a_slow_store_is_read_or_checked() {
         ["bench", "load", "c.catalog", "--json"],
         ["catalog", "check", "c.catalog", "--json"],
         ["catalog", "check", "c.catalog", "--decode"],
+        ["families", "c.catalog", "--page", "p.html"],
+        ["profile", "c.catalog", "--save", "p.json"],
     ] {
         let ran = interrupted(&place, &[&command[..], &SLOW, &PATIENT].concat());
         ran.bad(130, &["Ctrl-C"]);

@@ -4,10 +4,13 @@
 
 mod bad_input;
 mod commands;
+mod families;
 mod interrupt;
 mod memory;
 mod options;
+mod profile;
 mod resume;
+mod train;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -138,6 +138,7 @@ impl Selection {
                 ("noise", Number(&mut w.noise, 0.0, 10.0)),
                 ("least", Number(&mut w.least, 0.01, 1.0)),
                 ("weight_max", Number(&mut w.weight_max, 1.0, 1_000.0)),
+                ("batch_least", Number(&mut w.batch_least, 0.01, 1.0)),
                 ("smoothing", Number(&mut w.smoothing, 0.0, 0.999)),
                 ("cost", Switch(&mut w.cost)),
             ],

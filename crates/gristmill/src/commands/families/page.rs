@@ -63,18 +63,25 @@ pub(super) fn write(
 
 fn head(found: &FamilySet, catalog: &Catalog, shown: usize) -> String {
     let families = &found.families;
-    let title = escaped(catalog.source());
+    let title = match catalog.source_object() {
+        Some(object) => escaped(&format!("{}/{object}", catalog.source().trim_end_matches('/'))),
+        None => escaped(catalog.source()),
+    };
     let mut out = format!(
         "<!doctype html>\n<html lang=en><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\
          <title>Families of {title}</title>\n<style>{STYLE}</style>\n<main>\n<h1>Families</h1>\n<p class=source>{title}</p>\n"
     );
-    let label = if families.cross_label() { "of any label" } else { "of one label" };
+    let label = if families.cross_label() {
+        "of any label (coloured: another than the first's)"
+    } else {
+        "of one label"
+    };
     // Writing to a string cannot fail.
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<p>{} of {} samples are in {} families of near-duplicates: {label}, at most {} of 64 bits away from the \
-         first one.{} Under each picture: its number, its class, and its distance in bits from the first.</p>\n",
+        "<p>{} of {} samples are in {} families of near-duplicates {label}, at most {} of 64 bits away from the \
+         first one.{} Under each picture: its number, its class, and its distance in bits from the first.</p>",
         grouped(families.grouped() as u64),
         grouped(families.samples().into()),
         grouped(families.len() as u64),
@@ -110,12 +117,16 @@ impl Pictures {
         let Data::Raw(samples) = self.reader.read(0, shown)?.data else {
             return Err(Error::corrupt("raw samples came as a tensor").into());
         };
-        let _ = write!(out, "<section><h2>{} samples</h2><div class=row>\n", grouped(members.len() as u64));
+        let _ = writeln!(out, "<section><h2>{} samples</h2><div class=row>", grouped(members.len() as u64));
         for (&id, bytes) in shown.iter().zip(&samples) {
             let catalog = self.reader.catalog();
             let at = catalog.locate(SampleId(id))?;
             let label = catalog.label(SampleId(id))?;
             let class = catalog.classes().get(label as usize).map_or("", String::as_str);
+            // A bare number would be taken for another sample's.
+            let bare = class.bytes().all(|byte| byte.is_ascii_digit());
+            let class = if bare { format!("class {class}") } else { escaped(class) };
+            let other = if label == catalog.label(SampleId(members[0]))? { "" } else { " class=other" };
             let picture = match thumbnail(catalog.encoding(), bytes, self.limits, SIDE_MAX, FILE_BYTES_MAX) {
                 Ok(made) => {
                     let small = made.width.max(made.height) <= PIXELATED_SIDE_MAX;
@@ -135,9 +146,9 @@ impl Pictures {
             };
             let _ = writeln!(
                 out,
-                "<figure>{picture}<figcaption title=\"{}\"><b>{id}</b> {}<br><small>{distance}</small></figcaption></figure>",
+                "<figure{other}>{picture}<figcaption title=\"{}\"><b>{id}</b> {}<br><small>{distance}</small></figcaption></figure>",
                 escaped(at.name),
-                escaped(class)
+                class
             );
         }
         if members.len() > shown.len() {
@@ -191,7 +202,7 @@ h2{margin:0 0 .6rem;font-size:1rem}.row{display:flex;flex-wrap:wrap;gap:.8rem}\
 figure{margin:0;max-width:min(100%,192px);min-width:96px}\
 img{display:block;max-width:100%;max-height:192px;border-radius:4px;background:var(--page)}\
 img.hard{width:96px;image-rendering:pixelated}\
-figcaption{font-size:.85rem;overflow-wrap:anywhere}small,.more{color:var(--soft)}.more{align-self:center}\
+.other figcaption{color:#d2691e}figcaption{font-size:.85rem;overflow-wrap:anywhere}small,.more{color:var(--soft)}.more{align-self:center}\
 .broken{display:block;width:96px;color:#c33;font-size:.8rem}";
 
 #[cfg(test)]

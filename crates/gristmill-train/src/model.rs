@@ -1,0 +1,182 @@
+//! The model: dense layers, each but the last followed by batch norm and a rectifier.
+//!
+//! Buffers are kept between batches, so a step allocates nothing once the largest batch was seen.
+
+use crate::layer::{BatchNorm, Dense, Param};
+use crate::loss::{Facts, softmax_cross_entropy};
+use gristmill_core::rng::{Stream, key};
+
+/// What the streams of initial weights are for: "weights" as a number, so that no plan's stream is shared.
+const PURPOSE: u64 = u64::from_be_bytes(*b"weights\0");
+
+/// Whether the model is learning or being used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Batch norm uses the batch's own mean and variance.
+    Train,
+    /// Batch norm uses the running ones.
+    Evaluate,
+}
+
+/// A multi-layer perceptron.
+#[derive(Debug, Clone)]
+pub struct Mlp {
+    inputs: usize,
+    hidden: Vec<Hidden>,
+    last: Dense,
+    logits: Vec<f32>,
+    /// Gradients on their way back; two, to read from one and write to the other.
+    back: [Vec<f32>; 2],
+}
+
+#[derive(Debug, Clone)]
+struct Hidden {
+    dense: Dense,
+    norm: BatchNorm,
+    out: Vec<f32>,
+}
+
+impl Mlp {
+    /// A model with weights drawn from `seed`: the same seed and sizes, the same model.
+    pub fn new(inputs: usize, hidden: &[usize], classes: usize, seed: u64) -> Mlp {
+        assert!(inputs > 0 && classes > 0 && !hidden.contains(&0), "every layer has a size");
+        let mut width = inputs;
+        let mut layers = Vec::new();
+        let stream = |layer: usize| Stream::from_key(key(&[seed, PURPOSE, layer as u64]));
+        for (i, &outputs) in hidden.iter().enumerate() {
+            let dense = Dense::new(width, outputs, false, &mut stream(i));
+            layers.push(Hidden { dense, norm: BatchNorm::new(outputs), out: Vec::new() });
+            width = outputs;
+        }
+        let last = Dense::new(width, classes, true, &mut stream(hidden.len()));
+        Mlp { inputs, hidden: layers, last, logits: Vec::new(), back: [Vec::new(), Vec::new()] }
+    }
+
+    /// Numbers per sample.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Classes.
+    pub fn classes(&self) -> usize {
+        self.last.outputs()
+    }
+
+    /// The logits of the samples in `x`, row after row.
+    pub fn forward(&mut self, x: &[f32], mode: Mode) -> &[f32] {
+        let rows = x.len() / self.inputs;
+        let mut input = x;
+        for Hidden { dense, norm, out } in &mut self.hidden {
+            dense.forward(input, rows, out);
+            norm.forward(out, mode);
+            out.iter_mut().for_each(|y| *y = y.max(0.0));
+            input = out;
+        }
+        self.last.forward(input, rows, &mut self.logits);
+        &self.logits
+    }
+
+    /// Fills `facts` about the samples of the last [`Mlp::forward`] and gives back their loss. The model's gradient
+    /// is not touched; the logits are used up.
+    pub fn judge(&mut self, labels: &[u32], weights: &[f32], facts: &mut Facts) -> f64 {
+        let classes = self.classes();
+        softmax_cross_entropy(&mut self.logits, classes, labels, weights, facts)
+    }
+
+    /// Forward, loss and gradient of one batch in training mode; gives back the loss.
+    pub fn learn(&mut self, x: &[f32], labels: &[u32], weights: &[f32], facts: &mut Facts) -> f64 {
+        self.forward(x, Mode::Train);
+        let loss = self.judge(labels, weights, facts);
+        self.backward(x);
+        loss
+    }
+
+    /// The gradient of all weights, from that by the logits, which [`Mlp::judge`] left in their place.
+    fn backward(&mut self, x: &[f32]) {
+        let rows = x.len() / self.inputs;
+        let [ahead, behind] = &mut self.back;
+        let input = self.hidden.last().map_or(x, |layer| &layer.out);
+        let wanted = !self.hidden.is_empty();
+        self.last.backward(input, &self.logits, rows, wanted.then_some(&mut *ahead));
+        for at in (0..self.hidden.len()).rev() {
+            let (before, here) = self.hidden.split_at_mut(at);
+            let Hidden { dense, norm, out } = &mut here[0];
+            ahead.iter_mut().zip(out.iter()).filter(|(_, y)| **y <= 0.0).for_each(|(d, _)| *d = 0.0);
+            norm.backward(ahead);
+            let input = before.last().map_or(x, |layer| &layer.out);
+            dense.backward(input, ahead, rows, (at > 0).then_some(&mut *behind));
+            std::mem::swap(ahead, behind);
+        }
+    }
+
+    /// All that is learned by gradient, in a fixed order.
+    pub(crate) fn params(&mut self) -> impl Iterator<Item = &mut Param> {
+        let hidden = self
+            .hidden
+            .iter_mut()
+            .flat_map(|layer| [&mut layer.dense.weight, &mut layer.norm.scale, &mut layer.norm.shift]);
+        hidden.chain([&mut self.last.weight]).chain(self.last.bias.as_mut())
+    }
+
+    /// Everything that a checkpoint must hold, in a fixed order: values, velocities, running means and variances.
+    pub(crate) fn state(&mut self) -> Vec<&mut Vec<f32>> {
+        let mut parts = Vec::new();
+        for Hidden { dense, norm, .. } in &mut self.hidden {
+            for param in [&mut dense.weight, &mut norm.scale, &mut norm.shift] {
+                parts.extend([&mut param.value, &mut param.velocity]);
+            }
+            parts.extend([&mut norm.mean, &mut norm.variance]);
+        }
+        for param in [&mut self.last.weight].into_iter().chain(self.last.bias.as_mut()) {
+            parts.extend([&mut param.value, &mut param.velocity]);
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::check::{close, numbers, slopes};
+
+    #[test]
+    fn the_gradient_of_the_whole_is_the_slope() {
+        let (labels, weights) = ([0, 1, 2, 1, 0, 2, 2], [1.0, 0.5, 2.0, 1.0, 0.0, 1.5, 1.0]);
+        let x = numbers(8, 7 * 5);
+        for hidden in [&[][..], &[6], &[6, 4]] {
+            let mut model = Mlp::new(5, hidden, 3, 9);
+            let fresh = model.clone();
+            model.learn(&x, &labels, &weights, &mut Facts::default());
+            let grads: Vec<Vec<f32>> = model.params().map(|param| param.grad.clone()).collect();
+            for (which, grad) in grads.iter().enumerate() {
+                let mut moved = fresh.clone();
+                let start = moved.params().nth(which).unwrap().value.clone();
+                let by = slopes(&start, |value| {
+                    moved.params().nth(which).unwrap().value.copy_from_slice(value);
+                    moved.clone().learn(&x, &labels, &weights, &mut Facts::default())
+                });
+                close(&format!("{hidden:?} param {which}"), grad, &by);
+            }
+        }
+    }
+
+    #[test]
+    fn the_seed_and_nothing_else_makes_the_model() {
+        let values = |seed, hidden: &[usize]| {
+            let mut model = Mlp::new(4, hidden, 3, seed);
+            model.state().iter().flat_map(|part| part.iter().map(|v| v.to_bits())).collect::<Vec<_>>()
+        };
+        assert_eq!(values(1, &[5]), values(1, &[5]));
+        assert_ne!(values(1, &[5]), values(2, &[5]));
+    }
+
+    #[test]
+    fn judging_leaves_the_model_as_it_is() {
+        let mut model = Mlp::new(4, &[5], 3, 1);
+        let copy = |model: &mut Mlp| model.state().iter().map(|part| (*part).clone()).collect::<Vec<_>>();
+        let before = copy(&mut model);
+        model.forward(&numbers(1, 8), Mode::Evaluate);
+        model.judge(&[0, 2], &[1.0, 1.0], &mut Facts::default());
+        assert_eq!(before, copy(&mut model));
+    }
+}
