@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers reference clean
+.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers bench-selection reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -53,6 +53,13 @@ bench-load: build venv ## CPU per image against Pillow and the bare libraries, i
 bench-peers: build venv ## The same pipeline through other loaders, side by side, into bench/results
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
 	@$(PYTHON) bench/peers.py
+
+bench-selection: build venv ## Every way of selecting on real models, into bench/results (hours; goes on where it was stopped)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@run() { $(PYTHON) bench/selection.py --data $$1 --model $$2 --out bench/results/selection-$$1-$$2.txt \
+	  --svg bench/results/selection-$$1-$$2.svg "$${@:3}"; }; \
+	run mnist convnet; run fashion-mnist convnet; run mnist mlpnet; \
+	$(PYTHON) bench/fetch_cifar10.py bench/work/cifar10; run cifar10 resnet --seeds 2
 
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt
