@@ -78,7 +78,7 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """Three residual blocks at 16, 8 and 4 pixels a side, for 32 x 32 pictures."""
 
-    def __init__(self, width: int = 24) -> None:
+    def __init__(self, width: int = 12) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(3, width, 3, 2, 1, bias=False),
@@ -110,7 +110,7 @@ class Training:
 MODELS = {
     "mlpnet": Training(MLPNet, lambda: MLPNet(64), 0.05, 0.0, 0.0),
     "convnet": Training(ConvNet, lambda: ConvNet(5), 0.03, 0.0, 0.0),
-    "resnet": Training(ResNet, lambda: ResNet(8), 0.2, 5e-4, 0.1),
+    "resnet": Training(ResNet, lambda: ResNet(6), 0.2, 5e-4, 0.1),
 }
 
 
