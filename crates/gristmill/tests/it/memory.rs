@@ -44,7 +44,7 @@ fn memory_stays_under_its_limit() {
             "2",
             "--json",
             "--step-ms",
-            "300",
+            "700",
             "--set",
             &settings,
             "--set",
