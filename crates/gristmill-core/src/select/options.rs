@@ -4,8 +4,8 @@
 //! by the names that users write in a file, an argument or Python. An option that a way does not have is an error:
 //! a value that silently does nothing would be trained with.
 //!
-//! Where the defaults of `bucket` and `weighted` come from is recorded in `bench/results/selection-sweep.txt`; the
-//! others are those of their publications.
+//! The defaults are those of the publications where they have some. What was tried for `bucket` and `weighted` is in
+//! `bench/results/selection-notes.txt` and `selection-sweep.txt`.
 
 mod fields;
 
