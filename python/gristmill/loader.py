@@ -265,7 +265,8 @@ class Loader(Chooser, Generic[A]):
             self._epoch, self._batch = self._epoch + 1, 0
             # Every rank comes here after its last batch, so a state saved between epochs knows what all of them heard.
             running.close()
-            self._share(self._epoch)
+            if self._can_gather():
+                self._share(self._epoch)
         finally:
             if self._running is running:
                 self._last_report = Report._from_json(running.report())

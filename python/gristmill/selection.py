@@ -56,6 +56,10 @@ class Chooser:
             "(use gristmill.torch under torchrun, after torch.distributed.init_process_group)"
         )
 
+    def _can_gather(self) -> bool:
+        """Whether ranks can share what they heard."""
+        return False
+
     def _share(self, epoch: int) -> None:
         """Before an epoch begins, or when one is over: all ranks learn what each of them heard."""
         self._flush()

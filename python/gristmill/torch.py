@@ -52,12 +52,14 @@ class _Learning(Chooser):
     _num_classes: int | None = None
     _entropy: bool = False
 
+    def _can_gather(self) -> bool:
+        return torch.distributed.is_available() and torch.distributed.is_initialized()
+
     def _gather(self, pack: bytes) -> Sequence[bytes]:
-        distributed = torch.distributed
-        if not (distributed.is_available() and distributed.is_initialized()):
+        if not self._can_gather():
             return super()._gather(pack)
-        packs: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(packs, pack)
+        packs: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(packs, pack)
         return packs
 
     def loss(self, logits: torch.Tensor, batch: Any) -> torch.Tensor:
