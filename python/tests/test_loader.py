@@ -221,7 +221,8 @@ def test_memory_does_not_grow(photos: Path) -> None:
             pass
         gc.collect()
         sizes.append(resident())
-    assert max(sizes[25:]) - max(sizes[10:25]) < 4_000, sizes
+    # One batch takes 18 MB; on a busy machine the pool may come to hold its last one late. A leak would be 25 of them.
+    assert max(sizes[25:]) - max(sizes[10:25]) < 22_000, sizes
 
 
 def test_nothing_is_left_behind(idx: str, photos: Path) -> None:
