@@ -224,6 +224,10 @@ for epoch in range(5):
     parts = [None, None]
     dist.all_gather_object(parts, ids)
     kept.append(sorted(set(parts[0] + parts[1])))
+    # Between epochs all ranks know the same: a state saved by one of them is that of all.
+    states = [None, None]
+    dist.all_gather_object(states, load.state_dict()["selection"])
+    assert states[0] == states[1], epoch
 if dist.get_rank() == 0:
     print("KEPT" + json.dumps(kept))
 dist.destroy_process_group()

@@ -108,11 +108,12 @@ impl Loader {
     /// A loader of `set`. Without a recipe batches hold raw bytes.
     pub fn new(set: Arc<DataSet>, recipe: Option<&Recipe>, options: LoaderOptions) -> Result<Loader> {
         check(&options, &set)?;
+        let drawn = 1 + u32::from(options.selection.selection.draws());
+        let samples_max = set.catalog().len().saturating_mul(drawn);
         let demand = |sample_bytes| Demand {
             memory: options.memory_bytes_max - held_bytes_max(&options),
             resident: set.resident_bytes(),
-            // A way that draws with replacement may have more samples than there are, but not twice as many.
-            batch: options.shape.batch.min(set.catalog().len().saturating_mul(2)).into(),
+            batch: options.shape.batch.min(samples_max).into(),
             sample_bytes,
             prefetch_batches: options.prefetch_batches as u64,
             threads: options.threads as u64,

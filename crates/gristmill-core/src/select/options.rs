@@ -314,6 +314,11 @@ impl Selection {
         *self != Selection::Uniform
     }
 
+    /// Whether an epoch may have a sample more than once, and so more samples than there are: at most twice as many.
+    pub fn draws(&self) -> bool {
+        matches!(self, Selection::Online(_) | Selection::ActiveBias(ActiveBias { draw: true, .. }))
+    }
+
     /// Sets one of its options.
     pub fn set(&mut self, option: &str, value: &str) -> Result<(), Invalid> {
         let kind = self.name();

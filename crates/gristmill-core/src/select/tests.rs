@@ -284,6 +284,29 @@ fn weighted_goes_by_what_gradients_turn_out_to_be() {
 }
 
 #[test]
+fn weighted_adds_the_noise_it_may_with_and_without_cost() {
+    let mut times = ReadTimes::default();
+    [(100, 0.001), (100_000, 1.0)].iter().for_each(|&(bytes, s)| times.note(bytes, s));
+    for io_bound in [false, true] {
+        // Sizes over three orders of magnitude, which have nothing to do with the difficulty.
+        let sizes = (0..20_000_u32).map(|id| 100 << (id.wrapping_mul(40_503) >> 7 & 1_023) / 103).collect();
+        let facts = Facts { sizes, ..facts(vec![0; 20_000], 3, None) };
+        let options = [("batch_least", "1"), ("weight_max", "1000"), ("least", "0.01")];
+        let mut selector = selector("weighted", &options, facts);
+        let all: Vec<u32> = selector.begin(0, &Readings::default()).unwrap().ids.clone();
+        train(&mut selector, &all, 4);
+        let size = |id: u32| f64::from(1.0 - learned(id, 4).0).powi(2);
+        let chosen = selector.begin(1, &Readings { io_bound, times }).unwrap();
+        // A sample with chance q is there with chance q and weight 1 / q: this is its noise on average.
+        let pairs = chosen.ids.iter().zip(&chosen.weights).map(|(&id, &w)| (id, f64::from(w)));
+        let added: f64 = pairs.map(|(id, w)| w * (w - 1.0) * size(id)).sum();
+        let share = added / all.iter().map(|&id| size(id)).sum::<f64>();
+        assert!((share - 0.1).abs() < 0.03, "{share} with cost {io_bound}");
+        assert!(chosen.ids.len() < 15_000, "{}", chosen.ids.len());
+    }
+}
+
+#[test]
 fn weighted_is_the_same_for_gradients_of_any_scale() {
     let kept = |scale: f32| {
         let mut selector = selector("weighted", &[], facts(vec![0; 4_000], 3, None));

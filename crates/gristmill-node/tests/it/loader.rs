@@ -55,7 +55,7 @@ pub(crate) fn options() -> LoaderOptions {
     }
 }
 
-fn recipe() -> Recipe {
+pub(crate) fn recipe() -> Recipe {
     Recipe::preset("imagenet-train").unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Selection and families at work in the loader: fewer bytes are read, the right bytes are served, ranks agree.
 
-use crate::loader::{data, options, photos};
+use crate::loader::{data, options, photos, recipe};
 use gristmill_core::family::Families;
 use gristmill_core::plan::Shape;
 use gristmill_core::score::Feedback;
@@ -116,6 +116,60 @@ fn a_relative_in_memory_stands_in_when_fetching_is_slow() {
             assert_eq!(ids.len(), batch.ids.len(), "never twice in a batch");
         }
     }
+}
+
+#[test]
+fn what_is_served_again_is_cropped_anew() {
+    let set = data(photos(), &StoreOptions::default());
+    let loader = Loader::new(set, Some(&recipe()), selecting("uniform", FamilyUse::Repeat)).unwrap();
+    let loader = loader.with_families(families()).unwrap();
+    let mut seen = std::collections::BTreeMap::<u32, Vec<Vec<u8>>>::new();
+    for batch in train(&loader, 0).0 {
+        let Data::Tensor(tensor) = &batch.data else { unreachable!() };
+        let each = tensor.bytes().chunks_exact(tensor.output().bytes());
+        batch
+            .ids
+            .iter()
+            .zip(each)
+            .for_each(|(id, pixels)| seen.entry(*id).or_default().push(pixels.to_vec()));
+    }
+    let repeated: Vec<_> = seen.values().filter(|pixels| pixels.len() > 1).collect();
+    assert!(repeated.len() >= 20, "{}", repeated.len());
+    let anew = repeated.iter().filter(|pixels| pixels[0] != pixels[1]).count();
+    assert_eq!(anew, repeated.len());
+}
+
+#[test]
+fn the_use_of_families_is_fixed_when_an_epoch_begins() {
+    let throttle = ThrottleOptions { latency_ms: 5, ..ThrottleOptions::default() };
+    let set = data(photos(), &StoreOptions { throttle: Some(throttle), ..StoreOptions::default() });
+    let loader = Loader::new(set, None, selecting("uniform", FamilyUse::Auto)).unwrap();
+    let loader = loader.with_families(families()).unwrap();
+    let ids = |from: u32| -> Vec<Vec<u32>> {
+        loader.epoch(0, from).unwrap().map(|batch| batch.unwrap().ids.clone()).collect()
+    };
+    let whole = ids(0);
+    assert_eq!(loader.choice().unwrap().chosen().unwrap().removed, 60, "nothing is known yet: remove");
+    // The epoch that ended has shown that training waits for the store; this epoch is what it was all the same.
+    assert_eq!(ids(2), whole[2..]);
+    loader.epoch(1, 0).unwrap();
+    let next = loader.choice().unwrap().chosen().unwrap();
+    assert!(next.io_bound && next.removed == 0 && next.stand_ins > 0, "{next:?}");
+}
+
+#[test]
+fn more_draws_than_samples_fit_one_batch() {
+    let set = data(photos(), &StoreOptions::default());
+    let whole = LoaderOptions { shape: Shape::single(500), ..options() };
+    Loader::new(set.clone(), Some(&recipe()), whole.clone()).unwrap(); // a plain epoch needs no room for repeats
+    let mut options = LoaderOptions { memory_bytes_max: 512 << 20, ..whole };
+    options.selection = selecting("online", FamilyUse::Off).selection;
+    options.selection.class_floor = 1.0; // what was not drawn is added
+    let loader = Loader::new(set, Some(&recipe()), options).unwrap();
+    train(&loader, 0);
+    let batches = train(&loader, 1).0;
+    assert_eq!(batches.len(), 1);
+    assert!(batches[0].len() > 90, "{}", batches[0].len());
 }
 
 #[test]
