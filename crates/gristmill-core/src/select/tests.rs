@@ -289,7 +289,7 @@ fn weighted_adds_the_noise_it_may_with_and_without_cost() {
     [(100, 0.001), (100_000, 1.0)].iter().for_each(|&(bytes, s)| times.note(bytes, s));
     for io_bound in [false, true] {
         // Sizes over three orders of magnitude, which have nothing to do with the difficulty.
-        let sizes = (0..20_000_u32).map(|id| 100 << (id.wrapping_mul(40_503) >> 7 & 1_023) / 103).collect();
+        let sizes = (0..20_000_u32).map(|id| 100 << ((id.wrapping_mul(40_503) >> 7 & 1_023) / 103)).collect();
         let facts = Facts { sizes, ..facts(vec![0; 20_000], 3, None) };
         let options = [("batch_least", "1"), ("weight_max", "1000"), ("least", "0.01")];
         let mut selector = selector("weighted", &options, facts);
