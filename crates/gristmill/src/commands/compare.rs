@@ -53,6 +53,7 @@ pub(super) fn selection(args: &CompareSelectionArgs) -> Result<ExitCode> {
         let seeds = args.seeds;
         return Err(Error::config(format!("--seeds {seeds} is not from 1 to {SEEDS_MAX}")).into());
     }
+    args.svg.iter().try_for_each(|path| train::check_folder("--svg", path))?;
     let methods = method::parse(&args.methods)?;
     let related = methods.iter().any(|method| method.families != FamilyUse::Off);
     let ground = open_ground(args, &config, related)?;

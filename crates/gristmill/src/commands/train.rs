@@ -235,6 +235,18 @@ fn stopped(trainer: &Trainer, checkpoint: Option<&Checkpoint>) -> Error {
     }
 }
 
+/// Whether the folder of a file that `option` names is there, before hours are spent on what goes into it.
+pub(super) fn check_folder(option: &str, path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => {
+            let folder = folder.display();
+            Err(Error::config(format!("{option}: there is no folder {folder}")).hint("make it first").into())
+        }
+        None => Ok(()),
+    }
+}
+
 /// Writes a file whole, or says why not.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|e| Error::io("write", path.display(), e).into())

@@ -51,6 +51,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<Method>> {
         }
         methods.push(Method { name: typed.into(), selection, families });
     }
+    if text.trim().is_empty() {
+        let hint = format!("name some of {}", Selection::NAMES.join(", "));
+        return Err(Error::config("--methods names no method").hint(hint));
+    }
     if methods.len() > METHODS_MAX {
         return Err(Error::config(format!("--methods names more than {METHODS_MAX} methods")));
     }

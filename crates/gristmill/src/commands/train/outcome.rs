@@ -105,11 +105,7 @@ pub(super) fn check(path: &Path) -> Result<()> {
             .hint(".svg is a picture of accuracy over time, .json holds all figures")
             .into());
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        return Err(Error::config(format!("--report: there is no folder {}", folder.display())).into());
-    }
-    Ok(())
+    super::check_folder("--report", path)
 }
 
 /// Writes a report in the form that its name asks for.
