@@ -13,6 +13,7 @@ pub mod dataset;
 pub mod error;
 pub mod families;
 pub mod loader;
+pub mod node;
 pub mod open;
 pub mod reader;
 pub mod report;
