@@ -7,6 +7,7 @@
 //! Deliberately not here: decisions (they are in `gristmill-core`), codecs (in `gristmill-ops`), and anything
 //! that prints.
 
+pub mod access;
 pub mod catalog;
 pub mod config;
 pub mod dataset;

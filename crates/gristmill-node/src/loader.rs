@@ -12,6 +12,7 @@
 mod batch;
 mod budget;
 mod check;
+mod cold;
 mod fetch;
 mod held;
 mod work;
@@ -19,6 +20,7 @@ mod worker;
 
 pub use batch::{BadSample, Batch, Data, Tensor};
 
+use crate::access::{Access, Announcement};
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
 use crate::selection::{Choice, Relatives, SelectionOptions, SelectionReport};
@@ -26,6 +28,7 @@ use crate::{Error, Kind, Result};
 use batch::Pool;
 use budget::{Budget, Demand};
 use check::{check, check_samples, claim_samples, held_bytes_max, new_pipeline};
+use cold::Cold;
 use gristmill_core::SampleId;
 use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{Plan, Shape};
@@ -102,6 +105,8 @@ pub struct Loader {
     pool: Arc<Pool>,
     /// None for the plain loader, which needs no memory per sample for it.
     choice: Option<Arc<Choice>>,
+    /// The node that samples are asked of; without one they come from the data set itself.
+    access: Option<Arc<dyn Access>>,
 }
 
 impl Loader {
@@ -151,7 +156,20 @@ impl Loader {
         } else {
             None
         };
-        Ok(Loader { set, pipeline, options, rules, pool, choice })
+        Ok(Loader { set, pipeline, options, rules, pool, choice, access: None })
+    }
+
+    /// The same, asking a node for its samples.
+    #[must_use]
+    pub fn with_access(mut self, access: Arc<dyn Access>) -> Loader {
+        self.rules.direct &= access.immediate();
+        self.access = Some(access);
+        self
+    }
+
+    /// The node that samples are asked of, if there is one.
+    pub fn access(&self) -> Option<&Arc<dyn Access>> {
+        self.access.as_ref()
     }
 
     /// The same with near-duplicates left out or standing in for each other, as the options say.
@@ -216,6 +234,15 @@ impl Loader {
         Ok((plan?, StandIns::default(), None))
     }
 
+    /// Tells the node what the epoch will ask for, and says which of it may be stood in for.
+    fn announce(&self, access: &dyn Access, plan: &Plan, epoch: u64, from_batch: u32) -> Result<Cold> {
+        let order: Vec<u32> =
+            (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0).collect();
+        let full = plan.samples() >= self.set.catalog().len() / self.options.shape.world;
+        access.announce(Announcement { epoch, full, order, standings: Vec::new() })?;
+        Ok(Cold::default())
+    }
+
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
         let (plan, holds, selection) = self.decide(epoch)?;
@@ -227,9 +254,14 @@ impl Loader {
             .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
         }
         self.set.catalog().labels()?;
+        let cold = match &self.access {
+            Some(access) => self.announce(&**access, &plan, epoch, from_batch)?,
+            None => Cold::default(),
+        };
         let work = Arc::new(Work::new(
             plan,
             Held::new(holds, held_bytes_max(&self.options)),
+            cold,
             self.rules.clone(),
             self.pool.clone(),
             from_batch,
@@ -239,6 +271,7 @@ impl Loader {
             let kit = worker::Kit {
                 work: work.clone(),
                 set: self.set.clone(),
+                access: self.access.clone(),
                 pipeline: self.pipeline.clone(),
                 seed: self.options.seed,
                 epoch,
@@ -247,8 +280,8 @@ impl Loader {
             threads.push(spawn(&format!("grist-{i}"), &work, move || worker::run(&kit))?);
         }
         if !self.rules.direct {
-            let (shared, set) = (work.clone(), self.set.clone());
-            threads.push(spawn("grist-fetch", &work, move || fetch::run(&shared, &set))?);
+            let (shared, set, access) = (work.clone(), self.set.clone(), self.access.clone());
+            threads.push(spawn("grist-fetch", &work, move || fetch::run(&shared, &set, access.as_deref()))?);
         }
         let from_memory = self.set.resident_bytes() > 0;
         let threads_used = self.options.threads;
@@ -258,6 +291,7 @@ impl Loader {
             work,
             set: self.set.clone(),
             choice: self.choice.clone(),
+            cached: self.access.is_some(),
             threads,
             passed_over: Vec::new(),
             report,
@@ -278,6 +312,7 @@ pub struct Epoch {
     work: Arc<Work>,
     set: Arc<DataSet>,
     choice: Option<Arc<Choice>>,
+    cached: bool,
     threads: Vec<JoinHandle<()>>,
     /// Bad samples of batches that were passed over because nothing was left of them.
     passed_over: Vec<BadSample>,
@@ -403,6 +438,9 @@ impl Epoch {
         report.fetched_samples_mean = self.depth_sums.1 as f64 / batches;
         report.wait = self.ledger.clone().total(&self.work.meters);
         report.fill(&self.work.meters);
+        if self.cached {
+            report.fill_tiers(&self.work.meters);
+        }
         report
     }
 

@@ -40,6 +40,12 @@ impl Tier {
     pub const ALL: [Tier; 5] = [Tier::Memory, Tier::Disk, Tier::Peer, Tier::Upstream, Tier::Store];
 }
 
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(["memory", "disk", "peer", "upstream", "store"][*self as usize])
+    }
+}
+
 /// One sample that a job wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
@@ -109,6 +115,26 @@ impl Node {
             Some(Standing { id, .. }) => Err(unknown(*id, samples)),
             None => Ok(()),
         }
+    }
+
+    /// Whether fetching finishes on the calling thread without a reactor.
+    pub fn immediate(&self) -> bool {
+        self.set.immediate()
+    }
+
+    /// A sample in memory, or nothing: this never waits.
+    pub fn at_hand(&self, _job: JobId, _ask: Ask) -> Option<Served> {
+        None
+    }
+
+    /// One sample that a job wants now.
+    pub async fn fetch_one(&self, _job: JobId, ask: Ask) -> Result<Served> {
+        let samples = self.set.catalog().len();
+        if ask.id.0 >= samples {
+            return Err(unknown(ask.id, samples));
+        }
+        let bytes = self.set.read(ask.id).await?;
+        Ok(Served { id: ask.id, bytes, tier: Tier::Store })
     }
 
     /// The samples a job wants now, each served or with its own error, in the order of the asks.

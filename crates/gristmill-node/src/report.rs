@@ -6,6 +6,7 @@
 //!
 //! Deliberately not here: advice and decisions, which are the steering's, and printing, which is the caller's.
 
+use crate::node::Tier;
 use crate::selection::SelectionReport;
 use gristmill_core::score::ReadTimes;
 use serde::Serialize;
@@ -28,13 +29,22 @@ pub(crate) struct Meters {
     pub(crate) cpu_ns: AtomicU64,
     pub(crate) fetched_bytes: AtomicU64,
     pub(crate) processed: AtomicU64,
+    /// Samples and their bytes by the tier they came from.
+    tiers: [AtomicU64; 5],
+    tier_bytes: [AtomicU64; 5],
     /// How long reads from the store took, by their size.
     times: Mutex<ReadTimes>,
 }
 
 impl Meters {
-    /// Notes one read from the store.
-    pub(crate) fn note_read(&self, bytes: usize, took: Duration) {
+    /// Notes one sample, and how long it took to get if the store had to be asked: what a cache answers says nothing
+    /// about what a sample costs.
+    pub(crate) fn note(&self, tier: Tier, bytes: usize, took: Duration) {
+        self.tiers[tier as usize].fetch_add(1, Relaxed);
+        self.tier_bytes[tier as usize].fetch_add(bytes as u64, Relaxed);
+        if tier != Tier::Store {
+            return;
+        }
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.note(u32::try_from(bytes).unwrap_or(u32::MAX), took.as_secs_f64());
     }
@@ -123,6 +133,17 @@ pub struct Wait {
     pub hand_over_ms: f64,
 }
 
+/// What one tier gave in an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TierUse {
+    /// The tier.
+    pub tier: Tier,
+    /// Samples.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// What one epoch (or the part of it that was read) cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct EpochReport {
@@ -166,6 +187,8 @@ pub struct EpochReport {
     pub fetched_samples_mean: f64,
     /// Threads.
     pub threads: usize,
+    /// Where samples came from; empty without a cache.
+    pub tiers: Vec<TierUse>,
     /// What was selected; none for a plain epoch.
     pub selection: Option<SelectionReport>,
 }
@@ -182,6 +205,23 @@ impl EpochReport {
         self.starved_ms = ms(&meters.starved_ns);
         self.full_ms = ms(&meters.full_ns);
         self.samples_per_s = if self.wall_ms > 0.0 { self.samples as f64 * 1e3 / self.wall_ms } else { 0.0 };
+    }
+
+    /// Notes where samples came from.
+    pub(crate) fn fill_tiers(&mut self, meters: &Meters) {
+        let used = Tier::ALL.map(|tier| TierUse {
+            tier,
+            samples: meters.tiers[tier as usize].load(Relaxed),
+            bytes: meters.tier_bytes[tier as usize].load(Relaxed),
+        });
+        self.tiers = used.to_vec();
+    }
+
+    /// The share of samples that did not come from the store; none without a cache.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let all: u64 = self.tiers.iter().map(|used| used.samples).sum();
+        let read = self.tiers.iter().find(|used| used.tier == Tier::Store)?.samples;
+        (all > 0).then(|| (all - read) as f64 / all as f64)
     }
 
     /// Which part of the epoch the consumer waited, 0 to 1.
@@ -245,6 +285,12 @@ impl fmt::Display for EpochReport {
             }
             if selection.unknown > 0 {
                 write!(f, "\n  {} reports of the trainer were no numbers", selection.unknown)?;
+            }
+        }
+        if let Some(ratio) = self.hit_ratio() {
+            write!(f, "\n  cache: {:.1} % of the samples were there", ratio * 100.0)?;
+            for TierUse { tier, samples, bytes } in self.tiers.iter().filter(|used| used.samples > 0) {
+                write!(f, "; {samples} from {tier} ({:.1} MB)", *bytes as f64 / 1e6)?;
             }
         }
         if self.retries > 0 {

@@ -4,26 +4,28 @@
 //! on raw bytes allow. What arrives, in whatever order, goes to the threads that decode; each sample knows its
 //! place already. Stores whose reads finish at once need none of this: their threads read for themselves.
 
-use super::work::{Claim, Fetched, Work};
+use super::work::{Claim, Fetched, From, Got, Work};
 use crate::Error;
+use crate::access::Access;
 use crate::dataset::DataSet;
+use crate::node::{Ask, Served, Tier};
 use crate::report::add;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use gristmill_core::SampleId;
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Fetches what the plan says until the epoch is over or stopped.
-pub(super) fn run(work: &Work, set: &DataSet) {
+pub(super) fn run(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(drive(work, set)),
+        Ok(runtime) => runtime.block_on(drive(work, set, access)),
         Err(e) => work.give_up(format!("cannot start an I/O runtime: {e}")),
     }
 }
 
-async fn drive(work: &Work, set: &DataSet) {
+async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
     let mut reads = FuturesUnordered::new();
     // Who waits for bytes that are on their way for somebody else.
     let mut waiting: HashMap<u32, Vec<(Claim, u64)>> = HashMap::new();
@@ -33,7 +35,7 @@ async fn drive(work: &Work, set: &DataSet) {
             if work.held.any() {
                 let position = work.plan.position(claim.batch, claim.slots.start);
                 if let Some(bytes) = work.held.take(position, id) {
-                    work.arrived(Fetched { claim, bytes: Ok(bytes), held: true, cost });
+                    work.arrived(Fetched { claim, got: Ok(Got { id, bytes, from: From::Held }), cost });
                     continue;
                 }
                 match waiting.get_mut(&id.0) {
@@ -45,15 +47,24 @@ async fn drive(work: &Work, set: &DataSet) {
                     None => {}
                 }
             }
+            let ask = Ask { id, cold: work.cold.contains(id) };
+            if !work.held.any()
+                && let Some(served) = access.and_then(|access| access.at_hand(ask))
+            {
+                let got = Ok(work.note(served, Duration::ZERO));
+                work.arrived(Fetched { claim, got, cost });
+                continue;
+            }
             reads.push(async move {
                 let start = Instant::now();
-                let bytes = set.read(id).await;
+                let served = match access {
+                    Some(access) => access.fetch(ask).await,
+                    None => set.read(id).await.map(|bytes| Served { id, bytes, tier: Tier::Store }),
+                };
                 let took = start.elapsed();
                 add(&work.meters.flight_ns, took);
-                if let Ok(bytes) = &bytes {
-                    work.meters.note_read(bytes.len(), took);
-                }
-                (id, Fetched { claim, bytes, held: false, cost })
+                let got = served.map(|served| work.note(served, took));
+                (id, Fetched { claim, got, cost })
             });
         }
         if reads.is_empty() && work.reads_done() {
@@ -77,17 +88,19 @@ async fn drive(work: &Work, set: &DataSet) {
 
 /// Keeps bytes that are needed again, and gives them to those who asked meanwhile. An error is theirs, too.
 fn hand_on(work: &Work, id: SampleId, fetched: &Fetched, others: Vec<(Claim, u64)>) {
-    if let Ok(bytes) = &fetched.bytes {
+    if let Ok(got) = fetched.got.as_ref()
+        && got.id == id
+    {
         let position = work.plan.position(fetched.claim.batch, fetched.claim.slots.start);
-        work.held.keep(position, id, bytes);
+        work.held.keep(position, id, &got.bytes);
     }
     for (claim, cost) in others {
         let position = work.plan.position(claim.batch, claim.slots.start);
-        let bytes = match (&fetched.bytes, work.held.take(position, id)) {
-            (_, Some(bytes)) => Ok(bytes),
-            (Ok(bytes), None) => Ok(bytes.clone()),
+        let got = match (&fetched.got, work.held.take(position, id)) {
+            (_, Some(bytes)) => Ok(Got { id, bytes, from: From::Held }),
+            (Ok(got), None) => Ok(Got { id: got.id, bytes: got.bytes.clone(), from: From::Held }),
             (Err(error), None) => Err(Error::new(error.kind(), error.to_string())),
         };
-        work.arrived(Fetched { claim, bytes, held: true, cost });
+        work.arrived(Fetched { claim, got, cost });
     }
 }

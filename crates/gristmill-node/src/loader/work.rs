@@ -10,7 +10,9 @@
 
 use super::Rules;
 use super::batch::{BadSample, Batch, Data, Pool, Tensor};
+use super::cold::Cold;
 use super::held::Held;
+use crate::node::{Served, Tier};
 use crate::report::{Meters, add};
 use crate::{Error, Kind, Result};
 use bytes::{Bytes, BytesMut};
@@ -37,15 +39,36 @@ pub(super) struct Filled {
     pub(super) raw: Vec<Bytes>,
     /// Samples that are to be left out, by slot.
     pub(super) bad: Vec<(usize, BadSample)>,
+    /// Other samples than the plan has, by slot.
+    pub(super) served: Vec<(usize, SampleId)>,
+}
+
+/// Where the loader found the bytes of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    /// In the data set, which is held whole.
+    Memory,
+    /// Among what stands in for others.
+    Held,
+    /// In a cache.
+    Cache,
+    /// In the store.
+    Read,
+}
+
+/// The bytes of one sample: not always of the one that was asked for.
+#[derive(Debug)]
+pub(super) struct Got {
+    pub(super) id: SampleId,
+    pub(super) bytes: Bytes,
+    pub(super) from: From,
 }
 
 /// One sample whose bytes have arrived.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) claim: Claim,
-    pub(super) bytes: Result<Bytes>,
-    /// Whether they were held from before, not read now.
-    pub(super) held: bool,
+    pub(super) got: Result<Got>,
     /// What it takes of the limit on raw bytes.
     pub(super) cost: u64,
 }
@@ -67,6 +90,7 @@ struct Open {
     pieces: Vec<(usize, BytesMut)>,
     raw: Vec<(usize, Vec<Bytes>)>,
     bad: Vec<(usize, BadSample)>,
+    served: Vec<(usize, SampleId)>,
     failure: Option<(usize, Error)>,
     missing: usize,
     ready_at: Option<Instant>,
@@ -93,6 +117,7 @@ pub(super) struct Work {
     pub(super) rules: Rules,
     pub(super) meters: Meters,
     pub(super) held: Held,
+    pub(super) cold: Cold,
     pub(super) wake_fetcher: tokio::sync::Notify,
     pool: Arc<Pool>,
     state: Mutex<State>,
@@ -114,7 +139,14 @@ pub(super) enum Taken {
 }
 
 impl Work {
-    pub(super) fn new(plan: Plan, held: Held, rules: Rules, pool: Arc<Pool>, from_batch: u32) -> Work {
+    pub(super) fn new(
+        plan: Plan,
+        held: Held,
+        cold: Cold,
+        rules: Rules,
+        pool: Arc<Pool>,
+        from_batch: u32,
+    ) -> Work {
         let state = State {
             first: from_batch,
             open: VecDeque::new(),
@@ -129,6 +161,7 @@ impl Work {
             rules,
             meters: Meters::default(),
             held,
+            cold,
             wake_fetcher: tokio::sync::Notify::new(),
             pool,
             state: Mutex::new(state),
@@ -204,6 +237,14 @@ impl Work {
         self.lock().stop
     }
 
+    /// Notes where a sample came from and how long that took.
+    pub(super) fn note(&self, served: Served, took: Duration) -> Got {
+        let Served { id, bytes, tier } = served;
+        self.meters.note(tier, bytes.len(), took);
+        let from = if tier == Tier::Store { From::Read } else { From::Cache };
+        Got { id, bytes, from }
+    }
+
     /// Hands bytes that arrived to the threads.
     pub(super) fn arrived(&self, fetched: Fetched) {
         self.lock().fetched.push_back(fetched);
@@ -229,6 +270,7 @@ impl Work {
                     open.raw.push((claim.slots.start, filled.raw));
                 }
                 open.bad.extend(filled.bad);
+                open.served.extend(filled.served);
             }
             Err((slot, error)) => {
                 // The first slot's error is the one to tell, whichever thread was faster.
@@ -340,6 +382,7 @@ impl Work {
                 pieces: Vec::with_capacity(slots),
                 raw: Vec::new(),
                 bad: Vec::new(),
+                served: Vec::new(),
                 failure: None,
                 missing: slots,
                 ready_at: None,
@@ -354,7 +397,7 @@ impl Work {
     }
 
     fn assemble(&self, index: u32, open: Open, labels: &[u32], epoch: u64) -> Result<Batch> {
-        let Open { mut pieces, rest, mut raw, mut bad, failure, .. } = open;
+        let Open { mut pieces, rest, mut raw, mut bad, mut served, failure, .. } = open;
         if self.rules.output.is_some() {
             self.pool.filled(1);
         }
@@ -365,7 +408,12 @@ impl Work {
         let bad_slots: Vec<usize> = bad.iter().map(|(slot, _)| *slot).collect();
         let good = |slot: &usize| bad_slots.binary_search(slot).is_err();
         let all = self.plan.batch_len(index);
-        let ids: Vec<u32> = (0..all).filter(good).map(|slot| self.plan.sample(index, slot).0).collect();
+        served.sort_unstable_by_key(|(slot, _)| *slot);
+        let sample = |slot: usize| match served.binary_search_by_key(&slot, |(slot, _)| *slot) {
+            Ok(found) => served[found].1,
+            Err(_) => self.plan.sample(index, slot),
+        };
+        let ids: Vec<u32> = (0..all).filter(good).map(|slot| sample(slot).0).collect();
         let data = if let Some(output) = self.rules.output {
             pieces.sort_by_key(|(slot, _)| *slot);
             let mut pieces = pieces.into_iter().map(|(_, memory)| memory);

@@ -2,11 +2,12 @@
 
 use super::OnBad;
 use super::batch::BadSample;
-use super::work::{Claim, Fetched, Filled, Task, Work};
+use super::work::{Claim, Fetched, Filled, From, Got, Task, Work};
+use crate::access::Access;
 use crate::dataset::DataSet;
+use crate::node::{Ask, Served, Tier};
 use crate::report::add;
 use crate::{Error, Result};
-use bytes::Bytes;
 use gristmill_core::SampleId;
 use gristmill_core::rng::key;
 use gristmill_ops::{Draw, Pipeline, Scratch, Spent};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Kit {
     pub(super) work: Arc<Work>,
     pub(super) set: Arc<DataSet>,
+    /// The node that samples are asked of; without one they come from the data set itself.
+    pub(super) access: Option<Arc<dyn Access>>,
     pub(super) pipeline: Option<Arc<Pipeline>>,
     pub(super) seed: u64,
     pub(super) epoch: u64,
@@ -35,13 +38,11 @@ pub(super) fn run(kit: &Kit) {
                 let outcome = kit.fill(&mut claim, &mut scratch, |slot, id| kit.read(batch, slot, id));
                 kit.work.fill(claim, outcome);
             }
-            Task::Arrived(Fetched { mut claim, bytes, held, cost }) => {
-                let mut bytes = Some(bytes);
+            Task::Arrived(Fetched { mut claim, got, cost }) => {
+                let mut got = Some(got);
                 let outcome = kit.fill(&mut claim, &mut scratch, |_, _| {
-                    let bytes = bytes.take();
-                    let bytes =
-                        bytes.unwrap_or_else(|| Err(Error::corrupt("a fetched sample was asked for twice")));
-                    bytes.map(|bytes| (bytes, held))
+                    let twice = || Err(Error::corrupt("a fetched sample was asked for twice"));
+                    got.take().unwrap_or_else(twice)
                 });
                 kit.work.fill(claim, outcome);
                 kit.work.release(cost);
@@ -53,27 +54,32 @@ pub(super) fn run(kit: &Kit) {
 }
 
 impl Kit {
-    /// The bytes of a sample, and whether they were held from before.
-    fn read(&self, batch: u32, slot: usize, id: SampleId) -> Result<(Bytes, bool)> {
+    /// The bytes of a sample.
+    fn read(&self, batch: u32, slot: usize, id: SampleId) -> Result<Got> {
         if let Some(bytes) = self.set.resident(id)? {
-            return Ok((bytes, false)); // a slice of memory: looking at the clock would take longer
+            return Ok(Got { id, bytes, from: From::Memory }); // looking at the clock would take longer
         }
         let holds = self.work.held.any();
         let position = if holds { self.work.plan.position(batch, slot) } else { 0 };
         if holds && let Some(bytes) = self.work.held.take(position, id) {
-            return Ok((bytes, true));
+            return Ok(Got { id, bytes, from: From::Held });
+        }
+        let ask = Ask { id, cold: self.work.cold.contains(id) };
+        if let Some(served) = self.access.as_ref().and_then(|access| access.at_hand(ask)) {
+            return Ok(self.work.note(served, Duration::ZERO));
         }
         let start = Instant::now();
-        let bytes = self.set.read_now(id);
+        let served = match &self.access {
+            Some(access) => futures::executor::block_on(access.fetch(ask)),
+            None => self.set.read_now(id).map(|bytes| Served { id, bytes, tier: Tier::Store }),
+        };
         let took = start.elapsed();
         add(&self.work.meters.read_ns, took);
-        if let Ok(bytes) = &bytes {
-            self.work.meters.note_read(bytes.len(), took);
-            if holds {
-                self.work.held.keep(position, id, bytes);
-            }
+        let got = self.work.note(served?, took);
+        if holds && got.id == id {
+            self.work.held.keep(position, id, &got.bytes);
         }
-        bytes.map(|bytes| (bytes, false))
+        Ok(got)
     }
 
     /// Fills all slots of a claim, or says which slot ends the epoch and why.
@@ -81,7 +87,7 @@ impl Kit {
         &self,
         claim: &mut Claim,
         scratch: &mut Scratch,
-        mut read: impl FnMut(usize, SampleId) -> Result<(Bytes, bool)>,
+        mut read: impl FnMut(usize, SampleId) -> Result<Got>,
     ) -> Result<Filled, (usize, Error)> {
         let mut filled = Filled::default();
         let (mut spent, mut raw_bytes) = (Spent::default(), 0);
@@ -89,8 +95,11 @@ impl Kit {
         for (place, slot) in claim.slots.clone().enumerate() {
             let id = self.work.plan.sample(claim.batch, slot);
             let out = &mut claim.memory[place * size..(place + 1) * size];
-            let outcome = read(slot, id).and_then(|(bytes, held)| {
-                raw_bytes += if held { 0 } else { bytes.len() as u64 };
+            let outcome = read(slot, id).and_then(|Got { id: served, bytes, from }| {
+                raw_bytes += if from == From::Read { bytes.len() as u64 } else { 0 };
+                if served != id {
+                    filled.served.push((slot, served));
+                }
                 let Some(pipeline) = &self.pipeline else {
                     filled.raw.push(bytes);
                     return Ok(());
@@ -98,7 +107,7 @@ impl Kit {
                 // A sample that is served again is cropped and turned anew.
                 let again = self.work.plan.again(claim.batch, slot);
                 let seed = if again == 0 { self.seed } else { key(&[self.seed, again.into()]) };
-                let draw = Draw { seed, epoch: self.epoch, sample: id };
+                let draw = Draw { seed, epoch: self.epoch, sample: served };
                 let took =
                     pipeline.run(scratch, draw, &bytes, out).map_err(|e| Error::corrupt(e.to_string()))?;
                 spent.decode_ns += took.decode_ns;

@@ -1,0 +1,92 @@
+//! A node as one job sees it: in this process, or behind a wire.
+//!
+//! The loader asks for samples through this one interface and does not know where the node is. What it is served says
+//! which sample it is and from where. An access never fails a sample that the store behind it still has.
+
+use crate::Result;
+use crate::node::{Ask, JobId, Node, NodeReport, Served, Standing};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What a job tells its node before an epoch.
+#[derive(Debug, Clone)]
+pub struct Announcement {
+    /// Which epoch.
+    pub epoch: u64,
+    /// Whether it has every sample of the data set (or of this rank's share).
+    pub full: bool,
+    /// The ids in the order in which they will be asked for.
+    pub order: Vec<u32>,
+    /// How every sample stands.
+    pub standings: Vec<Standing>,
+}
+
+/// A node, as one job sees it.
+pub trait Access: Debug + Send + Sync {
+    /// A sample that is at hand, or nothing: this never waits.
+    fn at_hand(&self, ask: Ask) -> Option<Served>;
+
+    /// A sample, from the nearest tier that has it.
+    fn fetch(&self, ask: Ask) -> BoxFuture<'_, Result<Served>>;
+
+    /// Whether [`Access::fetch`] finishes on the calling thread without a reactor.
+    fn immediate(&self) -> bool;
+
+    /// Says what the coming epoch will ask for and how the samples stand.
+    fn announce(&self, announcement: Announcement) -> Result<()>;
+
+    /// What the node did so far, if it can be asked.
+    fn report(&self) -> Option<NodeReport>;
+}
+
+/// A node in this process, joined by one job. Dropping it leaves.
+#[derive(Debug)]
+pub struct Embedded {
+    node: Arc<Node>,
+    job: JobId,
+}
+
+impl Embedded {
+    /// Joins a node.
+    pub fn join(node: Arc<Node>, name: &str) -> Result<Embedded> {
+        let job = node.join(name)?;
+        Ok(Embedded { node, job })
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
+impl Access for Embedded {
+    fn at_hand(&self, ask: Ask) -> Option<Served> {
+        self.node.at_hand(self.job, ask)
+    }
+
+    fn fetch(&self, ask: Ask) -> BoxFuture<'_, Result<Served>> {
+        self.node.fetch_one(self.job, ask).boxed()
+    }
+
+    fn immediate(&self) -> bool {
+        self.node.immediate()
+    }
+
+    fn announce(&self, announcement: Announcement) -> Result<()> {
+        let Announcement { epoch, full, order, standings } = announcement;
+        self.node.stand(self.job, &standings)?;
+        self.node.announce(self.job, epoch, full, order)
+    }
+
+    fn report(&self) -> Option<NodeReport> {
+        Some(self.node.report())
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.node.leave(self.job);
+    }
+}
