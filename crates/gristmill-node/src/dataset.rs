@@ -84,6 +84,11 @@ impl DataSet {
         &*self.store
     }
 
+    /// Whether several samples lie in one object, so that neighbours can be read together.
+    pub fn packed(&self) -> bool {
+        self.catalog.objects() < self.catalog.len()
+    }
+
     /// How many bytes of the data set are held in memory.
     pub fn resident_bytes(&self) -> u64 {
         self.resident_bytes

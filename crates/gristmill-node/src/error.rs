@@ -93,6 +93,11 @@ impl Error {
         self
     }
 
+    /// The same error for another who waited for the same thing; its cause stays with the first.
+    pub(crate) fn again(&self) -> Error {
+        Error { kind: self.kind, message: self.message.clone(), hint: self.hint.clone(), source: None }
+    }
+
     /// What can be done about it.
     pub fn kind(&self) -> Kind {
         self.kind

@@ -6,18 +6,30 @@
 //!
 //! Deliberately not here: what is kept (`gristmill_core::cache`), sockets, and the order of an epoch.
 
+mod ahead;
+mod flight;
+mod jobs;
+mod memory;
+mod report;
+mod run;
+
+pub use gristmill_core::cache::JobId;
+pub use report::{JobReport, NodeReport};
+
 use crate::dataset::DataSet;
 use crate::{Error, Result};
+use ahead::Ahead;
 use bytes::Bytes;
+use flight::{Flights, Landed, Seat};
 use futures::future::join_all;
 use gristmill_core::SampleId;
+use gristmill_core::cache::{Cache, CacheOptions, Policy};
+use jobs::Jobs;
+use memory::{ENTRY_BYTES, Found, Memory};
+use report::Counts;
 use serde::Serialize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-/// One training run that a node serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub u32);
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Where the bytes of a sample were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -77,155 +89,382 @@ pub struct Standing {
     pub wanted: f32,
 }
 
+/// How a node works.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeOptions {
+    /// What is kept.
+    pub policy: Policy,
+    /// The most memory that samples may take, with what each takes beside its bytes.
+    pub memory_bytes_max: u64,
+    /// The most bytes that are read ahead of being asked for, at once; 0 reads nothing ahead.
+    pub prefetch_bytes_max: u64,
+    /// Whether cold samples may stand in for each other; only the policy `score` has a cold region.
+    pub stand_ins: bool,
+    /// The share of an epoch's samples that is hot.
+    pub hot_share: f64,
+    /// Where the order of packs comes from.
+    pub seed: u64,
+}
+
+impl NodeOptions {
+    /// The usual way, with so much memory.
+    pub fn new(policy: Policy, memory_bytes_max: u64) -> NodeOptions {
+        let stand_ins = policy == Policy::Score;
+        let prefetch_bytes_max = memory_bytes_max / 8;
+        NodeOptions { policy, memory_bytes_max, prefetch_bytes_max, stand_ins, hot_share: 0.7, seed: 0 }
+    }
+}
+
 /// Samples by id for many jobs.
 #[derive(Debug)]
 pub struct Node {
+    inner: Arc<Inner>,
+    /// Reads ahead until the node is dropped.
+    _ahead: Option<Ahead>,
+}
+
+/// What the node and the thread that reads ahead share.
+#[derive(Debug)]
+struct Inner {
     set: Arc<DataSet>,
-    next_job: AtomicU32,
+    options: NodeOptions,
+    memory: Mutex<Memory>,
+    flights: Flights,
+    jobs: Mutex<Jobs>,
+    counts: Counts,
+    /// Whether somebody waits for the store, and a bell for the thread that reads ahead.
+    bell: ahead::Bell,
 }
 
 impl Node {
     /// A node in front of a data set.
-    pub fn new(set: Arc<DataSet>) -> Node {
-        Node { set, next_job: AtomicU32::new(0) }
+    pub fn new(set: Arc<DataSet>, options: NodeOptions) -> Result<Node> {
+        let sizes: Arc<[u32]> = set.catalog().sizes()?.iter().map(|size| size.saturating_add(ENTRY_BYTES)).collect();
+        let mut cache = CacheOptions::new(options.policy, options.memory_bytes_max);
+        if !options.stand_ins {
+            cache.cold_share = 0.0;
+        }
+        let policy = Cache::new(cache, sizes, options.seed).map_err(|e| {
+            Error::config(e.to_string()).hint("give the cache at least the size of the largest sample, or switch it off")
+        })?;
+        let samples = set.catalog().len();
+        let inner = Arc::new(Inner {
+            memory: Mutex::new(Memory::new(policy)),
+            flights: Flights::default(),
+            jobs: Mutex::new(Jobs::new(samples, options.policy)),
+            counts: Counts::default(),
+            bell: ahead::Bell::default(),
+            set,
+            options,
+        });
+        let _ahead = Ahead::start(&inner)?;
+        Ok(Node { inner, _ahead })
     }
 
     /// The data set behind it.
     pub fn set(&self) -> &Arc<DataSet> {
-        &self.set
+        &self.inner.set
+    }
+
+    /// How it works.
+    pub fn options(&self) -> &NodeOptions {
+        &self.inner.options
     }
 
     /// Lets a job in.
-    pub fn join(&self, _name: &str) -> Result<JobId> {
-        Ok(JobId(self.next_job.fetch_add(1, Relaxed)))
+    pub fn join(&self, name: &str) -> Result<JobId> {
+        self.inner.jobs().join(name)
     }
 
     /// A job is gone: what it announced no longer counts.
-    pub fn leave(&self, _job: JobId) {}
+    pub fn leave(&self, job: JobId) {
+        self.inner.jobs().leave(job);
+        self.inner.memory().change(|policy, _| policy.leave(job));
+    }
 
     /// The plan of a job's epoch: the ids in the order in which they will be asked for. `full` when it has them all.
-    pub fn announce(&self, _job: JobId, _epoch: u64, _full: bool, _order: Vec<u32>) -> Result<()> {
+    pub fn announce(&self, job: JobId, epoch: u64, full: bool, order: Vec<u32>) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_all(order.iter().map(|id| SampleId(*id)))?;
+        let order: Arc<[u32]> = order.into();
+        let room = inner.room();
+        let changed = inner.jobs().announce(job, epoch, full, Arc::clone(&order), &inner.options, room)?;
+        let mut memory = inner.memory();
+        let mut told = Ok(());
+        memory.change(|policy, _| told = policy.announce(job, full, &order));
+        told?;
+        if let Some((latency_s, per_byte_s)) = inner.counts.cost() {
+            memory.change(|policy, _| policy.set_saving(latency_s, per_byte_s));
+        }
+        for (job, weight) in changed.weights {
+            memory.change(|policy, _| _ = policy.weigh(job, weight));
+        }
+        if let Some(cold) = changed.cold {
+            memory.change(|policy, gone| policy.begin_cold(epoch, &cold, gone));
+        }
+        let snapshot = memory.policy.snapshot();
+        drop(memory);
+        // The long part, while requests go on.
+        if let Some(values) = changed.values {
+            let shadow = snapshot.rebuild(values)?;
+            inner.memory().change(|policy, _| policy.swap(shadow));
+        }
+        inner.bell.ring();
         Ok(())
     }
 
-    /// How some samples stand now.
-    pub fn stand(&self, _job: JobId, standings: &[Standing]) -> Result<()> {
-        let samples = self.set.catalog().len();
-        match standings.iter().find(|standing| standing.id.0 >= samples) {
-            Some(Standing { id, .. }) => Err(unknown(*id, samples)),
-            None => Ok(()),
-        }
+    /// How some samples stand now; it counts from the job's next announcement on.
+    pub fn stand(&self, job: JobId, standings: &[Standing]) -> Result<()> {
+        self.inner.check_all(standings.iter().map(|standing| standing.id))?;
+        self.inner.jobs().stand(job, standings)
     }
 
     /// Whether fetching finishes on the calling thread without a reactor.
     pub fn immediate(&self) -> bool {
-        self.set.immediate()
+        self.inner.set.immediate()
     }
 
     /// A sample in memory, or nothing: this never waits.
-    pub fn at_hand(&self, _job: JobId, _ask: Ask) -> Option<Served> {
-        None
+    pub fn at_hand(&self, job: JobId, ask: Ask) -> Option<Served> {
+        if ask.cold && self.inner.options.stand_ins {
+            return None;
+        }
+        let bytes = self.inner.memory().get(job, ask.id)?;
+        self.inner.jobs().asked(job);
+        Some(self.inner.served(job, ask.id, bytes, Tier::Memory))
     }
 
     /// One sample that a job wants now.
-    pub async fn fetch_one(&self, _job: JobId, ask: Ask) -> Result<Served> {
-        let samples = self.set.catalog().len();
-        if ask.id.0 >= samples {
-            return Err(unknown(ask.id, samples));
-        }
-        let bytes = self.set.read(ask.id).await?;
-        Ok(Served { id: ask.id, bytes, tier: Tier::Store })
-    }
-
-    /// The samples a job wants now, each served or with its own error, in the order of the asks.
-    pub async fn fetch(&self, _job: JobId, asks: &[Ask]) -> Vec<Result<Served>> {
-        join_all(asks.iter().map(async |ask| {
-            let samples = self.set.catalog().len();
-            if ask.id.0 >= samples {
-                return Err(unknown(ask.id, samples));
+    pub async fn fetch_one(&self, job: JobId, ask: Ask) -> Result<Served> {
+        self.inner.check_all([ask.id])?;
+        match self.inner.find(job, ask) {
+            Found::Here(id, bytes) => {
+                self.inner.note_stand_in(ask.id, id);
+                Ok(self.inner.served(job, id, bytes, Tier::Memory))
             }
-            let bytes = self.set.read(ask.id).await?;
-            Ok(Served { id: ask.id, bytes, tier: Tier::Store })
-        }))
-        .await
+            Found::Missing => {
+                let _waits = self.inner.waits(job);
+                let (bytes, tier) = self.inner.fly(ask.id).await?;
+                Ok(self.inner.served(job, ask.id, bytes, tier))
+            }
+        }
     }
 
-    /// As [`Node::fetch`] of one sample for a node beside this one: it is not passed on to other peers.
+    /// The samples a job wants now, each served or with its own error, in the order of the asks. Neighbours that are
+    /// not at hand are read together.
+    pub async fn fetch(&self, job: JobId, asks: &[Ask]) -> Vec<Result<Served>> {
+        let inner = &self.inner;
+        let mut missing = Vec::new();
+        let mut answers: Vec<Option<Result<Served>>> = Vec::with_capacity(asks.len());
+        for &ask in asks {
+            answers.push(match inner.check_all([ask.id]) {
+                Err(error) => Some(Err(error)),
+                Ok(()) => match inner.find(job, ask) {
+                    Found::Here(id, bytes) => {
+                        inner.note_stand_in(ask.id, id);
+                        Some(Ok(inner.served(job, id, bytes, Tier::Memory)))
+                    }
+                    Found::Missing => {
+                        missing.push(ask.id);
+                        None
+                    }
+                },
+            });
+        }
+        let waits = (!missing.is_empty()).then(|| inner.waits(job));
+        let mut landed = inner.fly_together(&missing).await.into_iter().zip(&missing);
+        drop(waits);
+        let take = |answer: Option<Result<Served>>| match answer {
+            Some(answer) => answer,
+            None => match landed.next() {
+                Some((landed, &id)) => landed.map(|(bytes, tier)| inner.served(job, id, bytes, tier)),
+                None => Err(Error::corrupt("a sample was not read")),
+            },
+        };
+        answers.into_iter().map(take).collect()
+    }
+
+    /// As [`Node::fetch_one`] for a node beside this one: it is not passed on to other peers.
     pub async fn fetch_for_peer(&self, id: SampleId) -> Result<Served> {
-        let bytes = self.set.read(id).await?;
-        Ok(Served { id, bytes, tier: Tier::Store })
+        self.inner.check_all([id])?;
+        let found = self.inner.memory().peek(id);
+        let (bytes, tier) = match found {
+            Some(bytes) => (bytes, Tier::Memory),
+            None => self.inner.fly(id).await?,
+        };
+        self.inner.counts.served(tier, bytes.len());
+        Ok(Served { id, bytes, tier })
     }
 
     /// What it did so far.
     pub fn report(&self) -> NodeReport {
-        NodeReport { samples: self.set.catalog().len(), ..NodeReport::default() }
+        let inner = &self.inner;
+        let mut report = inner.counts.report();
+        report.samples = inner.set.catalog().len();
+        report.jobs = inner.jobs().report();
+        let memory = inner.memory();
+        report.memory_entries = memory.len() as u64;
+        report.memory_bytes = memory.policy.bytes();
+        report.memory_bytes_max = inner.options.memory_bytes_max;
+        report
     }
 }
 
-/// What a node did since it started.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct NodeReport {
-    /// Samples of the data set.
-    pub samples: u32,
-    /// Jobs that are in now.
-    pub jobs: Vec<JobReport>,
-    /// Requests served, by tier in the order of [`Tier::ALL`].
-    pub served: [u64; 5],
-    /// Bytes served, by tier.
-    pub served_bytes: [u64; 5],
-    /// Cold samples served in the place of another.
-    pub stand_ins: u64,
-    /// Requests that waited for a read that was under way for somebody else.
-    pub shared_reads: u64,
-    /// Reads from the store, merged ones counted once.
-    pub store_reads: u64,
-    /// Bytes read from the store.
-    pub store_bytes: u64,
-    /// Samples read ahead of being asked for.
-    pub prefetched: u64,
-    /// Samples in memory.
-    pub memory_entries: u64,
-    /// Bytes of samples in memory.
-    pub memory_bytes: u64,
-    /// The limit on them.
-    pub memory_bytes_max: u64,
-    /// Samples on disk.
-    pub disk_entries: u64,
-    /// Bytes of samples on disk.
-    pub disk_bytes: u64,
-    /// The limit on what the disk tier takes.
-    pub disk_bytes_max: u64,
-    /// Entries of the disk tier that were damaged and read from the store instead.
-    pub disk_damaged: u64,
-    /// Why the disk tier is off, if it is.
-    pub disk_off: Option<String>,
-}
+impl Inner {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // The policy and the bytes change together under this lock, and nothing in between can panic.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// One job as reports show it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct JobReport {
-    /// The number the node gave it.
-    pub id: u32,
-    /// The name it came with.
-    pub name: String,
-    /// The epoch it announced last.
-    pub epoch: u64,
-    /// Requests it made.
-    pub requests: u64,
-    /// Those of them that needed no read from the store.
-    pub hits: u64,
-    /// How much caching helps it, 0 to 1; absent until that was probed.
-    pub benefit: Option<f64>,
-}
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl NodeReport {
-    /// Requests that needed no read from the store, as a share.
-    pub fn hit_ratio(&self) -> f64 {
-        let all: u64 = self.served.iter().sum();
-        if all == 0 { 0.0 } else { (all - self.served[4]) as f64 / all as f64 }
+    fn check_all(&self, ids: impl IntoIterator<Item = SampleId>) -> Result<()> {
+        let samples = self.set.catalog().len();
+        match ids.into_iter().find(|id| id.0 >= samples) {
+            Some(id) => Err(Error::config(format!("there is no sample {id}: the data set has {samples}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// How many samples the memory has room for, roughly.
+    fn room(&self) -> u32 {
+        let mean = self.set.catalog().total_bytes().unwrap_or(0) / u64::from(self.set.catalog().len().max(1));
+        (self.options.memory_bytes_max / (mean + u64::from(ENTRY_BYTES))).min(u32::MAX.into()) as u32
+    }
+
+    /// Counts one request and looks in memory.
+    fn find(&self, job: JobId, ask: Ask) -> Found {
+        self.jobs().asked(job);
+        let mut memory = self.memory();
+        if ask.cold && self.options.stand_ins {
+            let found = memory.serve(job, ask.id);
+            if let Found::Missing = found {
+                memory.change(|policy, _| {
+                    policy.ask(job, ask.id);
+                    policy.skip(ask.id);
+                });
+            }
+            drop(memory);
+            self.bell.ring();
+            return found;
+        }
+        match memory.get(job, ask.id) {
+            Some(bytes) => Found::Here(ask.id, bytes),
+            None => {
+                memory.change(|policy, _| _ = policy.ask(job, ask.id));
+                Found::Missing
+            }
+        }
+    }
+
+    fn served(&self, job: JobId, id: SampleId, bytes: Bytes, tier: Tier) -> Served {
+        self.counts.served(tier, bytes.len());
+        self.jobs().served(job, tier);
+        Served { id, bytes, tier }
+    }
+
+    /// Gets one sample that is not in memory; all who want it at the same time share one read.
+    async fn fly(&self, id: SampleId) -> Landed {
+        loop {
+            match self.flights.board(id.0) {
+                Seat::Follow(heard) => {
+                    // Nothing is heard of a leader that gave up: then one of those who follow leads.
+                    if let Ok(landed) = heard.await {
+                        self.counts.shared();
+                        return landed;
+                    }
+                }
+                Seat::Lead(lead) => {
+                    let landed = match self.memory().peek(id) {
+                        // It came while this one took its seat.
+                        Some(bytes) => Ok((bytes, Tier::Memory)),
+                        None => self.read(id).await,
+                    };
+                    lead.land(&landed);
+                    return landed;
+                }
+            }
+        }
+    }
+
+    /// As [`Inner::fly`] for several, in the order of `ids`.
+    async fn fly_together(&self, ids: &[SampleId]) -> Vec<Landed> {
+        if ids.len() < 2 || !self.set.packed() {
+            return join_all(ids.iter().map(|&id| self.fly(id))).await;
+        }
+        let leads: Vec<_> = ids.iter().filter_map(|id| self.flights.lead(id.0)).collect();
+        let led = self.read_runs(leads);
+        let (read, others) = futures::join!(led, async {
+            // Those that somebody else reads already, and those that are asked for twice.
+            join_all(ids.iter().map(|&id| self.fly(id))).await
+        });
+        drop(read);
+        others
+    }
+
+    /// Reads one sample from the tiers below memory.
+    async fn read(&self, id: SampleId) -> Landed {
+        let _waiting = self.bell.waiting();
+        let start = Instant::now();
+        let bytes = self.set.read(id).await?;
+        self.counts.read(bytes.len() as u64, start.elapsed());
+        self.keep(id, &bytes);
+        Ok((bytes, Tier::Store))
+    }
+
+    /// Reads the samples of these leads, neighbours together, and tells those who follow. Says how many there were.
+    async fn read_runs(&self, leads: Vec<flight::Lead<'_>>) -> Result<u64> {
+        let ids: Vec<u32> = leads.iter().map(flight::Lead::id).collect();
+        let mut leads: std::collections::HashMap<u32, flight::Lead<'_>> =
+            leads.into_iter().map(|lead| (lead.id(), lead)).collect();
+        let runs = run::runs(&self.set, &ids)?;
+        let reads = join_all(runs.iter().map(async |run| {
+            let start = Instant::now();
+            let read = run.read(&self.set).await;
+            self.counts.read(run.bytes(), start.elapsed());
+            read
+        }));
+        let mut read = 0;
+        for (id, bytes) in reads.await.into_iter().flatten() {
+            if let Ok(bytes) = &bytes {
+                self.keep(SampleId(id), bytes);
+                read += 1;
+            }
+            if let Some(lead) = leads.remove(&id) {
+                lead.land(&bytes.map(|bytes| (bytes, Tier::Store)));
+            }
+        }
+        Ok(read)
+    }
+
+    fn note_stand_in(&self, asked: SampleId, served: SampleId) {
+        if asked != served {
+            self.counts.stood_in();
+        }
+    }
+
+    /// The job waits for the store as long as this lives.
+    fn waits(&self, job: JobId) -> Waits<'_> {
+        self.jobs().waits(job, true);
+        Waits { inner: self, job }
+    }
+
+    /// Offers a sample that was read to the tiers.
+    fn keep(&self, id: SampleId, bytes: &Bytes) {
+        self.memory().offer(id, bytes);
     }
 }
 
-fn unknown(id: SampleId, samples: u32) -> Error {
-    Error::config(format!("there is no sample {id}: the data set has {samples}"))
+/// A job that waits for the store.
+struct Waits<'a> {
+    inner: &'a Inner,
+    job: JobId,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.inner.jobs().waits(self.job, false);
+    }
 }

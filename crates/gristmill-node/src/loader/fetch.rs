@@ -5,7 +5,6 @@
 //! place already. Stores whose reads finish at once need none of this: their threads read for themselves.
 
 use super::work::{Claim, Fetched, From, Got, Work};
-use crate::Error;
 use crate::access::Access;
 use crate::dataset::DataSet;
 use crate::node::{Ask, Served, Tier};
@@ -99,7 +98,7 @@ fn hand_on(work: &Work, id: SampleId, fetched: &Fetched, others: Vec<(Claim, u64
         let got = match (&fetched.got, work.held.take(position, id)) {
             (_, Some(bytes)) => Ok(Got { id, bytes, from: From::Held }),
             (Ok(got), None) => Ok(Got { id: got.id, bytes: got.bytes.clone(), from: From::Held }),
-            (Err(error), None) => Err(Error::new(error.kind(), error.to_string())),
+            (Err(error), None) => Err(error.again()),
         };
         work.arrived(Fetched { claim, got, cost });
     }

@@ -1,0 +1,182 @@
+//! Reading ahead: packs for the cold region, and what the announced plans ask for next.
+//!
+//! One thread does it, in waves. Packs are read whenever the cold region has room. The plans are followed only while
+//! nobody waits for the store, since reading ahead must never hold up a read that somebody needs now, and only for
+//! samples that the policy would keep until they are asked for. A wave is bounded in bytes; neighbours are read together.
+
+use super::{Inner, run};
+use crate::{Error, Result};
+use bytes::Bytes;
+use futures::future::join_all;
+use gristmill_core::SampleId;
+use gristmill_core::cache::{Pack, Policy};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// How far a plan is looked at in one wave.
+const LOOK_SAMPLES: usize = 4_096;
+/// The most that one wave reads.
+const WAVE_BYTES_MAX: u64 = 4 << 20;
+/// How long the thread sleeps when nobody rings.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Who waits for the store, and a bell for the thread.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    waiting: AtomicU64,
+    stop: AtomicBool,
+    notify: Arc<Notify>,
+}
+
+/// Somebody waits for the store as long as this lives.
+#[derive(Debug)]
+pub(super) struct Waiting<'a>(&'a Bell);
+
+impl Bell {
+    /// Somebody begins to wait for the store.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        Waiting(self)
+    }
+
+    /// There may be something to read ahead.
+    pub(super) fn ring(&self) {
+        self.notify.notify_one();
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.0.waiting.fetch_sub(1, Relaxed) == 1 {
+            self.0.ring();
+        }
+    }
+}
+
+/// The thread that reads ahead. Dropping it ends the thread.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    inner: Weak<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ahead {
+    /// Starts the thread, if there is anything it could ever do.
+    pub(super) fn start(inner: &Arc<Inner>) -> Result<Option<Ahead>> {
+        let options = &inner.options;
+        let follows = matches!(options.policy, Policy::Foresight | Policy::Quiver);
+        let ahead = follows && options.prefetch_bytes_max > 0 && !inner.set.immediate();
+        if !ahead && !options.stand_ins {
+            return Ok(None);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
+        let (weak, notify) = (Arc::downgrade(inner), Arc::clone(&inner.bell.notify));
+        let body = {
+            let weak = weak.clone();
+            move || runtime.block_on(run_until_dropped(&weak, &notify, ahead))
+        };
+        let thread = std::thread::Builder::new().name("grist-ahead".into()).spawn(body);
+        let thread = thread.map_err(|e| Error::io("start", "thread grist-ahead", e))?;
+        Ok(Some(Ahead { inner: weak, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            inner.bell.stop.store(true, Relaxed);
+            inner.bell.ring();
+        }
+        if let Some(thread) = self.thread.take() {
+            // It stops after the wave it is in; a panic of it costs only reading ahead.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn run_until_dropped(weak: &Weak<Inner>, notify: &Notify, follows: bool) {
+    loop {
+        let Some(inner) = weak.upgrade().filter(|inner| !inner.bell.stop.load(Relaxed)) else { return };
+        let busy = inner.read_pack().await || (follows && inner.read_wave().await);
+        drop(inner);
+        if !busy {
+            let _ = tokio::time::timeout(NAP, notify.notified()).await;
+        }
+    }
+}
+
+impl Inner {
+    /// Reads one pack into the cold region; whether there was one.
+    async fn read_pack(&self) -> bool {
+        let mut pack = None;
+        self.memory().change(|policy, gone| pack = policy.next_pack(gone));
+        let Some(pack) = pack else { return false };
+        let ids: Vec<u32> = pack.ids.iter().map(|id| id.0).collect();
+        match self.read_apart(&ids).await {
+            Ok(read) => self.memory().arrived(&pack, read),
+            Err(_) => self.memory().change(|policy, _| policy.failed(&pack)),
+        }
+        true
+    }
+
+    /// Reads some of what the plans ask for next; whether there was any.
+    async fn read_wave(&self) -> bool {
+        if self.bell.waiting.load(Relaxed) > 0 {
+            return false;
+        }
+        let leads: Vec<_> = self.wanted_next().into_iter().filter_map(|id| self.flights.lead(id)).collect();
+        if leads.is_empty() {
+            return false;
+        }
+        let read = self.read_runs(leads).await.unwrap_or(0);
+        self.counts.prefetched(read);
+        read > 0
+    }
+
+    /// What the plans ask for next that is not here and would be kept.
+    fn wanted_next(&self) -> Vec<u32> {
+        let plans = self.jobs().plans();
+        let bytes_max = self.options.prefetch_bytes_max.min(WAVE_BYTES_MAX);
+        let (mut wanted, mut bytes) = (Vec::new(), 0);
+        let memory = self.memory();
+        for (order, position) in plans {
+            for &id in order.iter().skip(position).take(LOOK_SAMPLES) {
+                let size = self.set.catalog().size(SampleId(id)).map_or(0, u64::from);
+                if bytes + size > bytes_max {
+                    return wanted;
+                }
+                if memory.policy.worth(SampleId(id)) {
+                    bytes += size;
+                    wanted.push(id);
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Reads samples, neighbours together, without offering them to the hot region.
+    async fn read_apart(&self, ids: &[u32]) -> Result<Vec<(SampleId, Bytes)>> {
+        let runs = run::runs(&self.set, ids)?;
+        let reads = join_all(runs.iter().map(async |run| {
+            let start = Instant::now();
+            let read = run.read(&self.set).await;
+            self.counts.read(run.bytes(), start.elapsed());
+            read
+        }));
+        reads.await.into_iter().flatten().map(|(id, bytes)| Ok((SampleId(id), bytes?))).collect()
+    }
+}
+
+impl super::memory::Memory {
+    /// Takes the bytes of a pack into the cold region.
+    fn arrived(&mut self, pack: &Pack, read: Vec<(SampleId, Bytes)>) {
+        for (id, bytes) in read {
+            self.put(id, &bytes);
+        }
+        self.change(|policy, gone| policy.arrived(pack, gone));
+    }
+}

@@ -1,0 +1,189 @@
+//! The jobs that a node serves: what each announced, how samples stand with it, and what caching brings to it.
+//!
+//! What caching brings is measured while a job works, not probed by holding it up: of the time since its epoch began,
+//! the part in which it had asked for something that only the store had. That part is what an all-knowing cache would
+//! save of its time, the benefit of iCACHE's probe.
+
+use super::{JobReport, NodeOptions, Standing, Tier};
+use crate::{Error, Result};
+use gristmill_core::cache::cold::coldest;
+use gristmill_core::cache::jobs::{Jobs as Columns, Relative, benefit};
+use gristmill_core::cache::{JobId, Policy};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The longest name of a job that is kept.
+const NAME_CHARS_MAX: usize = 100;
+/// How long a job must have worked before its benefit is believed.
+const JUDGED_S_MIN: f64 = 0.2;
+
+#[derive(Debug)]
+struct Job {
+    id: JobId,
+    report: JobReport,
+    /// Score or chance of being wanted, as the policy goes by.
+    values: Vec<f32>,
+    /// The order of its epoch, and how much of it was asked for.
+    order: Arc<[u32]>,
+    position: usize,
+    since: Instant,
+    waiting: u32,
+    waiting_since: Instant,
+    waited_s: f64,
+}
+
+/// All jobs.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    jobs: Vec<Job>,
+    columns: Columns,
+    next: u32,
+    samples: u32,
+    policy: Policy,
+}
+
+/// What a new epoch of one job changes for the cache.
+#[derive(Debug)]
+pub(super) struct Changed {
+    /// What every sample is worth now; none for a policy that does not go by that.
+    pub(super) values: Option<Vec<f32>>,
+    /// The samples that may be stood in for; none without stand-ins.
+    pub(super) cold: Option<Vec<u32>>,
+    /// How much each job counts.
+    pub(super) weights: Vec<(JobId, f64)>,
+}
+
+impl Jobs {
+    pub(super) fn new(samples: u32, policy: Policy) -> Jobs {
+        let relative = if policy == Policy::Foresight { Relative::Plain } else { Relative::Rank };
+        Jobs { jobs: Vec::new(), columns: Columns::new(samples, relative), next: 0, samples, policy }
+    }
+
+    pub(super) fn join(&mut self, name: &str) -> Result<JobId> {
+        let id = JobId(self.next);
+        self.columns.join(id)?;
+        self.next = self.next.wrapping_add(1);
+        let now = Instant::now();
+        let name = name.chars().take(NAME_CHARS_MAX).collect();
+        self.jobs.push(Job {
+            id,
+            report: JobReport { id: id.0, name, ..JobReport::default() },
+            values: Vec::new(),
+            order: Arc::default(),
+            position: 0,
+            since: now,
+            waiting: 0,
+            waiting_since: now,
+            waited_s: 0.0,
+        });
+        Ok(id)
+    }
+
+    pub(super) fn leave(&mut self, job: JobId) {
+        self.jobs.retain(|known| known.id != job);
+        self.columns.leave(job);
+    }
+
+    fn job(&mut self, job: JobId) -> Result<&mut Job> {
+        let known = self.jobs.iter_mut().find(|known| known.id == job);
+        known.ok_or_else(|| Error::config(format!("job {} has not joined, or has left", job.0)))
+    }
+
+    /// Takes how samples stand with a job.
+    pub(super) fn stand(&mut self, job: JobId, standings: &[Standing]) -> Result<()> {
+        let (samples, policy) = (self.samples as usize, self.policy);
+        let job = self.job(job)?;
+        if !policy.values() || standings.is_empty() {
+            return Ok(());
+        }
+        job.values.resize(samples, 1.0);
+        for standing in standings {
+            let value = if policy == Policy::Score { standing.score } else { standing.wanted };
+            job.values[standing.id.0 as usize] = value;
+        }
+        Ok(())
+    }
+
+    /// A job's new epoch: its plan replaces the old one, and what it said of samples now counts.
+    pub(super) fn announce(
+        &mut self,
+        id: JobId,
+        epoch: u64,
+        full: bool,
+        order: Arc<[u32]>,
+        options: &NodeOptions,
+        room: u32,
+    ) -> Result<Changed> {
+        let job = self.job(id)?;
+        let now = Instant::now();
+        let elapsed_s = (now - job.since).as_secs_f64();
+        let judged = job.position > 0 && elapsed_s >= JUDGED_S_MIN;
+        let (waited_s, asked) = (job.waited_s(now), job.position as f64);
+        let cold = (options.stand_ins && !full).then(|| {
+            if job.values.is_empty() { Vec::new() } else { coldest(&order, &job.values, options.hot_share) }
+        });
+        job.report.epoch = epoch;
+        (job.order, job.position, job.since) = (order, 0, now);
+        (job.waited_s, job.waiting_since) = (0.0, now);
+        let values = std::mem::take(&mut job.values);
+        if judged {
+            let benefit = benefit(elapsed_s - waited_s, elapsed_s);
+            job.report.benefit = Some(benefit);
+            self.columns.set_benefit(id, Some(benefit))?;
+            self.columns.set_rate(id, asked / elapsed_s)?;
+        }
+        if !values.is_empty() {
+            self.columns.replace(id, &values)?;
+            self.job(id)?.values = values;
+        }
+        let alone = self.columns.len() == 1;
+        let values = self.policy.values().then(|| match self.job(id) {
+            // With one job there is nothing to compare it with: its own values say more than their ranks.
+            Ok(job) if alone && !job.values.is_empty() => job.values.clone(),
+            _ => self.columns.aggregate(room),
+        });
+        Ok(Changed { values, cold, weights: self.columns.weights() })
+    }
+
+    /// A job asks for one sample.
+    pub(super) fn asked(&mut self, job: JobId) {
+        if let Ok(job) = self.job(job) {
+            job.position += 1;
+            job.report.requests += 1;
+        }
+    }
+
+    /// What it asked for must be got from the store, or has been.
+    pub(super) fn waits(&mut self, job: JobId, begins: bool) {
+        if let Ok(job) = self.job(job) {
+            let now = Instant::now();
+            job.waited_s = job.waited_s(now);
+            job.waiting_since = now;
+            job.waiting = if begins { job.waiting + 1 } else { job.waiting.saturating_sub(1) };
+        }
+    }
+
+    /// It was served.
+    pub(super) fn served(&mut self, job: JobId, tier: Tier) {
+        if let Ok(job) = self.job(job) {
+            job.report.hits += u64::from(tier != Tier::Store);
+        }
+    }
+
+    /// The plan of every job from where it is now.
+    pub(super) fn plans(&self) -> Vec<(Arc<[u32]>, usize)> {
+        self.jobs.iter().map(|job| (Arc::clone(&job.order), job.position)).collect()
+    }
+
+    pub(super) fn report(&self) -> Vec<JobReport> {
+        self.jobs.iter().map(|job| job.report.clone()).collect()
+    }
+}
+
+impl Job {
+    /// How long it has waited for the store since its epoch began.
+    fn waited_s(&self, now: Instant) -> f64 {
+        let open = if self.waiting > 0 { (now - self.waiting_since).as_secs_f64() } else { 0.0 };
+        self.waited_s + open
+    }
+}

@@ -1,0 +1,97 @@
+//! The memory tier: bytes of samples under a hard limit.
+//!
+//! Which samples are kept is the policy's decision; here are their bytes. Each entry is an allocation of its own, so
+//! that letting it go frees it, and what an entry takes beside its bytes counts against the limit, too.
+
+use bytes::Bytes;
+use gristmill_core::SampleId;
+use gristmill_core::cache::{Cache, JobId, Served};
+use std::collections::HashMap;
+
+/// What an entry takes beside its bytes: its place in the table, its reference count and the allocator's share.
+pub(super) const ENTRY_BYTES: u32 = 128;
+
+/// What memory has for a request.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// This sample.
+    Here(SampleId, Bytes),
+    /// Nothing.
+    Missing,
+}
+
+/// A policy and the bytes it has decided to keep.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) policy: Cache,
+    bytes: HashMap<u32, Bytes>,
+    gone: Vec<SampleId>,
+}
+
+impl Memory {
+    pub(super) fn new(policy: Cache) -> Memory {
+        Memory { policy, bytes: HashMap::new(), gone: Vec::new() }
+    }
+
+    /// The bytes of a sample that is there, counted as a request.
+    pub(super) fn get(&mut self, job: JobId, id: SampleId) -> Option<Bytes> {
+        let bytes = self.bytes.get(&id.0)?.clone();
+        self.policy.ask(job, id);
+        Some(bytes)
+    }
+
+    /// The bytes of a sample, without counting that as a request.
+    pub(super) fn peek(&self, id: SampleId) -> Option<Bytes> {
+        self.bytes.get(&id.0).cloned()
+    }
+
+    /// Keeps a sample if the policy wants it. A slice is copied: it would keep the whole answer it was cut from.
+    pub(super) fn offer(&mut self, id: SampleId, bytes: &Bytes) -> bool {
+        if self.bytes.contains_key(&id.0) {
+            return true;
+        }
+        self.gone.clear();
+        let kept = self.policy.offer(id, &mut self.gone);
+        self.let_go();
+        if kept {
+            self.bytes.insert(id.0, Bytes::copy_from_slice(bytes));
+        }
+        kept
+    }
+
+    /// Serves a request for a cold sample: itself, or another cold one that is here.
+    pub(super) fn serve(&mut self, job: JobId, id: SampleId) -> Found {
+        let found = match self.policy.serve(id) {
+            Served::Exact => id,
+            Served::StandIn(other) => other,
+            Served::Empty => return Found::Missing,
+        };
+        self.policy.ask(job, id);
+        match self.peek(found) {
+            Some(bytes) => Found::Here(found, bytes),
+            None => Found::Missing,
+        }
+    }
+
+    /// Puts bytes where the policy already counts them.
+    pub(super) fn put(&mut self, id: SampleId, bytes: &Bytes) {
+        self.bytes.entry(id.0).or_insert_with(|| Bytes::copy_from_slice(bytes));
+    }
+
+    /// Frees what the policy has given up.
+    fn let_go(&mut self) {
+        for id in self.gone.drain(..) {
+            self.bytes.remove(&id.0);
+        }
+    }
+
+    /// Lets the policy change its mind about everything, and frees what it gives up.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Cache, &mut Vec<SampleId>)) {
+        change(&mut self.policy, &mut self.gone);
+        self.let_go();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}

@@ -1,0 +1,129 @@
+//! Neighbouring samples read as one.
+//!
+//! Samples of one container or shard that lie close together cost one request instead of many. What lies between
+//! them is read and thrown away if that is little; a run is bounded, so that nobody waits for all of a large one.
+
+use crate::Result;
+use crate::dataset::DataSet;
+use bytes::Bytes;
+use futures::future::join_all;
+use gristmill_core::SampleId;
+use std::ops::Range;
+
+/// The most that is read for nothing between two samples.
+const GAP_BYTES_MAX: u64 = 16 << 10;
+/// The most that one merged read takes; a larger single sample is read by itself.
+const RUN_BYTES_MAX: u64 = 1 << 20;
+
+/// Samples of one object that are read together.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    object: u32,
+    range: Range<u64>,
+    parts: Vec<(u32, Range<u64>)>,
+}
+
+/// Sorts samples into as few reads as their places allow.
+pub(super) fn runs(set: &DataSet, ids: &[u32]) -> Result<Vec<Run>> {
+    let place = |&id: &u32| set.catalog().place(SampleId(id)).map(|(object, range)| (object, range, id));
+    let mut places = ids.iter().map(place).collect::<Result<Vec<_>>>()?;
+    places.sort_unstable_by_key(|(object, range, id)| (*object, range.start, *id));
+    Ok(merged(places))
+}
+
+fn merged(places: Vec<(u32, Range<u64>, u32)>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (object, range, id) in places {
+        if let Some(run) = runs.last_mut()
+            && run.object == object
+            && range.start <= run.range.end.saturating_add(GAP_BYTES_MAX)
+            && range.end.max(run.range.end) - run.range.start <= RUN_BYTES_MAX
+        {
+            run.range.end = run.range.end.max(range.end);
+            run.parts.push((id, range));
+        } else {
+            runs.push(Run { object, range: range.clone(), parts: vec![(id, range)] });
+        }
+    }
+    runs
+}
+
+impl Run {
+    /// How many bytes it reads.
+    pub(super) fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Reads it and cuts it up; an error is every sample's.
+    pub(super) async fn read(&self, set: &DataSet) -> Vec<(u32, Result<Bytes>)> {
+        match self.read_whole(set).await {
+            Ok(whole) => {
+                let cut = |range: &Range<u64>| {
+                    let start = (range.start - self.range.start) as usize;
+                    whole.slice(start..start + (range.end - range.start) as usize)
+                };
+                self.parts.iter().map(|(id, range)| (*id, Ok(cut(range)))).collect()
+            }
+            // A neighbour's trouble is not everybody's: each is tried by itself.
+            Err(_) if self.parts.len() > 1 => {
+                join_all(self.parts.iter().map(async |(id, _)| (*id, set.read(SampleId(*id)).await))).await
+            }
+            Err(error) => self.parts.iter().map(|(id, _)| (*id, Err(error.again()))).collect(),
+        }
+    }
+
+    async fn read_whole(&self, set: &DataSet) -> Result<Bytes> {
+        let (first, _) = self.parts[0];
+        if self.parts.len() == 1 {
+            return set.read(SampleId(first)).await;
+        }
+        let name = set.catalog().locate(SampleId(first))?.name;
+        set.store().read(name, self.range.clone()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn neighbours_are_read_together_and_strangers_are_not() {
+        let at = |object, start: u64, bytes: u64, id| (object, start..start + bytes, id);
+        let places = vec![at(0, 0, 10, 3), at(0, 10, 10, 1), at(0, 90_000, 10, 2), at(1, 20, 10, 4)];
+        let runs = merged(places);
+        let ids: Vec<Vec<u32>> =
+            runs.iter().map(|run| run.parts.iter().map(|(id, _)| *id).collect()).collect();
+        assert_eq!(ids, [vec![3, 1], vec![2], vec![4]]);
+        assert_eq!(runs[0].bytes(), 20);
+        let large = vec![at(0, 0, RUN_BYTES_MAX, 0), at(0, RUN_BYTES_MAX, 1, 1)];
+        assert_eq!(merged(large).len(), 2, "a run is bounded");
+    }
+
+    proptest! {
+        /// Every sample is in exactly one run, which covers it and wastes no more than the gaps allow.
+        #[test]
+        fn runs_cover_every_sample_once(
+            mut places in proptest::collection::vec((0_u32..3, 0_u64..4 << 20, 1_u64..200_000), 0..80),
+        ) {
+            places.sort_unstable();
+            let numbered = places.iter().enumerate();
+            let places: Vec<_> = numbered.map(|(id, &(o, s, b))| (o, s..s + b, id as u32)).collect();
+            let runs = merged(places.clone());
+            let mut seen: Vec<u32> = runs.iter().flat_map(|run| run.parts.iter().map(|(id, _)| *id)).collect();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..places.len() as u32).collect::<Vec<_>>());
+            for run in &runs {
+                let one = run.parts.len() == 1;
+                prop_assert!(one || run.bytes() <= RUN_BYTES_MAX);
+                let mut end = run.range.start;
+                for (id, range) in &run.parts {
+                    prop_assert_eq!(places[*id as usize].0, run.object);
+                    prop_assert!(range.start >= run.range.start && range.end <= run.range.end);
+                    prop_assert!(range.start <= end + GAP_BYTES_MAX);
+                    end = end.max(range.end);
+                }
+            }
+        }
+    }
+}
