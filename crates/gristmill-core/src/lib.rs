@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod family;
 pub mod math;
 pub mod nearest;

@@ -1,0 +1,91 @@
+//! The two regions of a cache side by side: no sample is in both, and one grows only as the other shrinks.
+//!
+//! The hot region is the policy's own; the cold one ([`Cold`]) is filled by packs. What is asked for exactly is found
+//! in either. Only `score` has a cold region; for the others these functions have nothing to do.
+
+use super::{Cache, Cold, Pack, Served, cold};
+use crate::SampleId;
+
+/// Bytes and limits of the two regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Regions {
+    /// Bytes of the hot region: all of them where there is no cold one.
+    pub hot_bytes: u64,
+    /// Its limit.
+    pub hot_bytes_max: u64,
+    /// Bytes of the cold region, with packs on their way.
+    pub cold_bytes: u64,
+    /// Its limit.
+    pub cold_bytes_max: u64,
+}
+
+impl Cache {
+    /// Bytes and limits of the regions.
+    pub fn regions(&self) -> Regions {
+        Regions {
+            hot_bytes: self.hot_bytes,
+            hot_bytes_max: self.hot_bytes_max,
+            cold_bytes: self.cold.as_ref().map_or(0, Cold::bytes),
+            cold_bytes_max: self.cold.as_ref().map_or(0, Cold::bytes_max),
+        }
+    }
+
+    /// A new epoch asks for these cold samples ([`cold::coldest`]); those that the hot region has need no pack.
+    pub fn begin_cold(&mut self, epoch: u64, ids: &[u32], gone: &mut Vec<SampleId>) {
+        if let Some(cold) = &mut self.cold {
+            let ids: Vec<u32> = ids.iter().copied().filter(|id| !self.heap.has(*id)).collect();
+            cold.begin(epoch, &ids, gone);
+        }
+    }
+
+    /// The next pack to read into the cold region, if there is one and room for it.
+    pub fn next_pack(&mut self, gone: &mut Vec<SampleId>) -> Option<Pack> {
+        self.cold.as_mut()?.next_pack(gone)
+    }
+
+    /// The bytes of a pack are here; pushes whose bytes are not to be kept.
+    pub fn arrived(&mut self, pack: &Pack, gone: &mut Vec<SampleId>) {
+        if let Some(cold) = &mut self.cold {
+            cold.arrived(pack, |id| !self.heap.has(id.0), gone);
+        }
+    }
+
+    /// A pack could not be read.
+    pub fn failed(&mut self, pack: &Pack) {
+        if let Some(cold) = &mut self.cold {
+            cold.failed(pack);
+        }
+    }
+
+    /// Serves a request for a cold sample: the sample itself from either region, or a stand-in from the cold one.
+    pub fn serve(&mut self, id: SampleId) -> Served {
+        match &mut self.cold {
+            _ if self.heap.has(id.0) => Served::Exact,
+            Some(cold) => cold.serve(id),
+            None => Served::Empty,
+        }
+    }
+
+    /// A cold sample is read from the store past the cold region, so no pack of this epoch need have it.
+    pub fn skip(&mut self, id: SampleId) {
+        if let Some(cold) = &mut self.cold {
+            cold.skip(id);
+        }
+    }
+
+    /// Sizes the regions by the epoch that ends, if the options say so: how many bytes of cold samples were asked for
+    /// per second, and how long a pack took. Pushes whom to let go.
+    pub fn adapt(&mut self, bytes_per_s: f64, refill_s: f64, gone: &mut Vec<SampleId>) {
+        let Some(cold) = self.cold.as_mut().filter(|_| self.options.adapt) else { return };
+        let pressure = cold.pressure(bytes_per_s, refill_s);
+        let next = cold::sized(self.options.bytes_max, cold.bytes_max(), &pressure);
+        cold.resize(next, gone);
+        // Packs on their way may keep the cold region larger for a while; the hot one has what is left.
+        self.hot_bytes_max = self.options.bytes_max - next.max(cold.bytes());
+        while self.hot_bytes > self.hot_bytes_max {
+            let Some(entry) = self.heap.smallest().next() else { break };
+            self.drop_hot(entry.id);
+            gone.push(SampleId(entry.id));
+        }
+    }
+}
