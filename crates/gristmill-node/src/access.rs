@@ -39,6 +39,16 @@ pub trait Access: Debug + Send + Sync {
 
     /// What the node did so far, if it can be asked.
     fn report(&self) -> Option<NodeReport>;
+
+    /// The share of an epoch's samples that is hot, if cold ones may be stood in for.
+    fn hot_share(&self) -> Option<f64> {
+        None
+    }
+
+    /// The order in which the node would like a full epoch to be read, if it has a wish.
+    fn order(&self, _epoch: u64) -> Option<Vec<u32>> {
+        None
+    }
 }
 
 /// A node in this process, joined by one job. Dropping it leaves.
@@ -82,6 +92,15 @@ impl Access for Embedded {
 
     fn report(&self) -> Option<NodeReport> {
         Some(self.node.report())
+    }
+
+    fn hot_share(&self) -> Option<f64> {
+        let options = self.node.options();
+        options.stand_ins.then_some(options.hot_share)
+    }
+
+    fn order(&self, epoch: u64) -> Option<Vec<u32>> {
+        self.node.order(epoch)
     }
 }
 

@@ -8,17 +8,21 @@
 //! any reading of the environment outside of [`Config::load`]. A `GRISTMILL_*` variable that is no setting is an
 //! error and not passed over: a slip of the hand would silently train with a default.
 
+mod cache;
 mod keys;
 pub(crate) mod text;
 mod units;
 
+pub use cache::{CacheSize, DiskPlace};
 pub use keys::{KEYS, Key};
 pub use units::{format_bytes, parse_bytes};
 
 use crate::loader::{LoaderOptions, OnBad};
+use crate::node::NodeOptions;
 use crate::selection::{FamilyUse, SelectionOptions};
 use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
 use crate::{Error, Kind, Result};
+use gristmill_core::cache::Policy;
 use gristmill_core::nearest::nearest;
 use gristmill_core::plan::{Shape, Uneven};
 use gristmill_core::select::Selection;
@@ -81,6 +85,12 @@ pub struct Settings {
     pub(crate) throttle_requests_per_s: u64,
     pub(crate) fault_share: f64,
     pub(crate) fault_seed: u64,
+    pub(crate) cache_size: CacheSize,
+    pub(crate) cache_policy: Policy,
+    pub(crate) cache_disk: Option<DiskPlace>,
+    pub(crate) cache_stand_ins: bool,
+    pub(crate) cache_hot_share: f64,
+    pub(crate) cache_prefetch_bytes_max: u64,
     pub(crate) catalog_folder: String,
     pub(crate) selection_kind: String,
     pub(crate) selection_epochs: u32,
@@ -190,7 +200,8 @@ impl Config {
             let toml::Value::Table(values) = values else {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
-                return Err(error.hint("sections are [loader], [recipe], [selection], [store] and [catalog]"));
+                return Err(error
+                    .hint("sections are [loader], [recipe], [selection], [cache], [store] and [catalog]"));
             };
             for (name, value) in values {
                 let index = find(&format!("{section}.{name}"), &path.display().to_string())?;
@@ -303,14 +314,36 @@ impl Settings {
         }
     }
 
+    /// How large the cache is, or where.
+    pub fn cache_size(&self) -> &CacheSize {
+        &self.cache_size
+    }
+
+    /// How a node in front of `total_bytes` of samples is to work; none without a cache in this process.
+    pub fn node(&self, total_bytes: u64) -> Option<NodeOptions> {
+        let memory_bytes_max = match self.cache_size {
+            CacheSize::Off | CacheSize::Shared(_) => return None,
+            CacheSize::Share(share) => (total_bytes as f64 * share) as u64,
+            CacheSize::Bytes(bytes) => bytes,
+        };
+        Some(NodeOptions {
+            policy: self.cache_policy,
+            memory_bytes_max,
+            prefetch_bytes_max: self.cache_prefetch_bytes_max.min(memory_bytes_max / 2),
+            stand_ins: self.cache_stand_ins && self.cache_policy == Policy::Score,
+            hot_share: self.cache_hot_share,
+            seed: self.seed,
+        })
+    }
+
     /// The recipe: a preset's name or a file.
     pub fn recipe(&self) -> &str {
         &self.recipe
     }
 
-    /// How many bytes of containers may be held in memory.
+    /// How many bytes of containers may be held in memory: none where a cache decides what is.
     pub fn resident_bytes_max(&self) -> u64 {
-        self.memory_bytes_max / 2
+        if self.cache_size == CacheSize::Off { self.memory_bytes_max / 2 } else { 0 }
     }
 
     /// Where catalogs are kept that were not given a place.

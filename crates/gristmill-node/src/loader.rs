@@ -9,6 +9,7 @@
 //!
 //! Deliberately not here: which samples an epoch has (the plan's business, or that of `selection`), and any cache.
 
+mod announce;
 mod batch;
 mod budget;
 mod check;
@@ -20,7 +21,7 @@ mod worker;
 
 pub use batch::{BadSample, Batch, Data, Tensor};
 
-use crate::access::{Access, Announcement};
+use crate::access::Access;
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
 use crate::selection::{Choice, Relatives, SelectionOptions, SelectionReport};
@@ -225,27 +226,29 @@ impl Loader {
             let decided = choice.decide(epoch, self.options.shape, self.options.shuffle)?;
             return Ok((decided.plan, decided.holds, Some(decided.report)));
         }
-        let samples = self.set.catalog().len();
-        let plan = if self.options.shuffle {
-            Plan::shuffled(samples, self.options.seed, epoch, self.options.shape)
-        } else {
-            Plan::in_order(samples, self.options.shape)
-        };
-        Ok((plan?, StandIns::default(), None))
+        Ok((self.all(epoch)?, StandIns::default(), None))
     }
 
-    /// Tells the node what the epoch will ask for, and says which of it may be stood in for.
-    fn announce(&self, access: &dyn Access, plan: &Plan, epoch: u64, from_batch: u32) -> Result<Cold> {
-        let order: Vec<u32> =
-            (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0).collect();
-        let full = plan.samples() >= self.set.catalog().len() / self.options.shape.world;
-        access.announce(Announcement { epoch, full, order, standings: Vec::new() })?;
-        Ok(Cold::default())
+    /// The plan of an epoch that has every sample.
+    fn all(&self, epoch: u64) -> Result<Plan> {
+        let (samples, shape) = (self.set.catalog().len(), self.options.shape);
+        let plan = if self.options.shuffle {
+            Plan::shuffled(samples, self.options.seed, epoch, shape)
+        } else {
+            Plan::in_order(samples, shape)
+        };
+        Ok(plan?)
     }
 
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
-        let (plan, holds, selection) = self.decide(epoch)?;
+        let (mut plan, holds, selection) = self.decide(epoch)?;
+        if let Some(access) = &self.access
+            && self.choice.is_none()
+            && let Some(order) = access.order(epoch)
+        {
+            plan = Plan::of(order, self.options.shape)?;
+        }
         if from_batch > plan.batches() {
             let batches = plan.batches();
             return Err(Error::config(format!(

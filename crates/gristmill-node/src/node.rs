@@ -23,7 +23,7 @@ use bytes::Bytes;
 use flight::{Flights, Landed, Seat};
 use futures::future::join_all;
 use gristmill_core::SampleId;
-use gristmill_core::cache::{Cache, CacheOptions, Policy};
+use gristmill_core::cache::{Cache, CacheOptions, Policy, quiver};
 use jobs::Jobs;
 use memory::{ENTRY_BYTES, Found, Memory};
 use report::Counts;
@@ -139,13 +139,15 @@ struct Inner {
 impl Node {
     /// A node in front of a data set.
     pub fn new(set: Arc<DataSet>, options: NodeOptions) -> Result<Node> {
-        let sizes: Arc<[u32]> = set.catalog().sizes()?.iter().map(|size| size.saturating_add(ENTRY_BYTES)).collect();
+        let sizes: Arc<[u32]> =
+            set.catalog().sizes()?.iter().map(|size| size.saturating_add(ENTRY_BYTES)).collect();
         let mut cache = CacheOptions::new(options.policy, options.memory_bytes_max);
         if !options.stand_ins {
             cache.cold_share = 0.0;
         }
         let policy = Cache::new(cache, sizes, options.seed).map_err(|e| {
-            Error::config(e.to_string()).hint("give the cache at least the size of the largest sample, or switch it off")
+            Error::config(e.to_string())
+                .hint("give the cache at least the size of the largest sample, or switch it off")
         })?;
         let samples = set.catalog().len();
         let inner = Arc::new(Inner {
@@ -296,6 +298,14 @@ impl Node {
         Ok(Served { id, bytes, tier })
     }
 
+    /// The order in which a full epoch is read best; only `quiver` has one.
+    pub fn order(&self, epoch: u64) -> Option<Vec<u32>> {
+        let all: Vec<u32> = (0..self.inner.set.catalog().len()).collect();
+        let memory = self.inner.memory();
+        let (packages, resident) = memory.policy.packages()?;
+        Some(quiver::order(packages, resident, &all, self.inner.options.seed, epoch))
+    }
+
     /// What it did so far.
     pub fn report(&self) -> NodeReport {
         let inner = &self.inner;
@@ -377,8 +387,9 @@ impl Inner {
                     }
                 }
                 Seat::Lead(lead) => {
-                    let landed = match self.memory().peek(id) {
-                        // It came while this one took its seat.
+                    // It may have come while this one took its seat.
+                    let found = self.memory().peek(id);
+                    let landed = match found {
                         Some(bytes) => Ok((bytes, Tier::Memory)),
                         None => self.read(id).await,
                     };

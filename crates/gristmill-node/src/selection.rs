@@ -14,7 +14,7 @@ use crate::{Error, Result};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
 use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{EntropyForm, Feedback, ReadTimes};
-use gristmill_core::select::{Facts, Readings, Selection, Selector, Summary};
+use gristmill_core::select::{Facts, Readings, Selection, Selector, Standing, Summary};
 use gristmill_core::steer::{Bound, Profile, Steer};
 use heard::{Heard, Spent, take};
 use serde::Serialize;
@@ -270,6 +270,12 @@ impl Choice {
         let plan = Plan::weighted(order, weights, shape)?;
         let plan = if repeats { plan.with_repeats() } else { plan };
         Ok(Decided { plan, holds, report })
+    }
+
+    /// How every sample stands: its last score, and its chance of being chosen for the next epoch.
+    pub fn standing(&self) -> Standing {
+        let state = self.lock();
+        state.selector.standing(&state.readings)
     }
 
     /// The epoch that began last.

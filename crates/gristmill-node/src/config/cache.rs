@@ -27,7 +27,8 @@ pub struct DiskPlace {
 }
 
 pub(super) fn size(text: &str) -> Result<CacheSize, String> {
-    let expected = "off, a share such as 20%, a size such as 4GiB, or the URL of a node (grist://host:7077/name)";
+    let expected =
+        "off, a share such as 20%, a size such as 4GiB, or the URL of a node (grist://host:7077/name)";
     if text.is_empty() || text == "off" {
         return Ok(CacheSize::Off);
     }

@@ -1,10 +1,12 @@
 //! The table of all settings: everything else about config is derived from it.
 
 use super::Settings;
+use super::cache::{self, CacheSize};
 use super::units::{format_bytes, parse_bytes};
 use crate::loader::OnBad;
 use crate::selection::FamilyUse;
 use crate::store::RetryOptions;
+use gristmill_core::cache::Policy;
 use gristmill_core::plan::Uneven;
 use gristmill_core::select::Selection;
 
@@ -73,6 +75,12 @@ impl Default for Settings {
             throttle_requests_per_s: 0,
             fault_share: 0.0,
             fault_seed: 0,
+            cache_size: CacheSize::Off,
+            cache_policy: Policy::Foresight,
+            cache_disk: None,
+            cache_stand_ins: false,
+            cache_hot_share: 0.7,
+            cache_prefetch_bytes_max: 64 << 20,
             catalog_folder: String::new(),
             selection_kind: "uniform".into(),
             selection_epochs: 0,
@@ -245,6 +253,48 @@ pub const KEYS: &[Key] = &[
     selection_key!("staleness", "biggest-loser: epochs in a row that go by the last known losses"),
     selection_key!("reuse", "iis: every so many epochs are full"),
     selection_key!("prune", "infobatch: the share of the samples below the mean loss that is skipped"),
+    key!(
+        "cache.size",
+        "samples kept in memory between epochs: a share of the data set, a size, or a shared node's URL",
+        cache_size,
+        cache::size,
+        cache::show_size
+    ),
+    key!(
+        "cache.policy",
+        "what is kept: foresight goes by what the plan and the scores say will be wanted",
+        cache_policy,
+        cache::policy,
+        |policy: &Policy| cache::show_policy(*policy)
+    ),
+    key!(
+        "cache.disk",
+        "a second tier on disk: FOLDER:SIZE; it stays warm over restarts",
+        cache_disk,
+        cache::disk,
+        |disk: &Option<cache::DiskPlace>| cache::show_disk(disk.as_ref())
+    ),
+    key!(
+        "cache.stand_ins",
+        "score: let cold samples that are there stand in for cold ones that are not",
+        cache_stand_ins,
+        boolean,
+        shown
+    ),
+    key!(
+        "cache.hot_share",
+        "score: the share of an epoch's samples that is never stood in for",
+        cache_hot_share,
+        share,
+        shown
+    ),
+    key!(
+        "cache.prefetch_bytes_max",
+        "the most that is read ahead of being asked for, while the store is idle",
+        cache_prefetch_bytes_max,
+        bytes::<0>,
+        |b: &u64| format_bytes(*b)
+    ),
     key!(
         "store.reads_in_flight",
         "reads under way at once; 0 decides by the kind of store",
