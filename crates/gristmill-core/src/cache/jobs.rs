@@ -232,7 +232,11 @@ fn weights(columns: &[Column]) -> Vec<(JobId, f64)> {
         match low {
             Some(place) => lifted[place] = true,
             None => {
-                return columns.iter().enumerate().map(|(place, column)| (column.job, share(place))).collect();
+                return columns
+                    .iter()
+                    .enumerate()
+                    .map(|(place, column)| (column.job, share(place)))
+                    .collect();
             }
         }
     }
