@@ -15,6 +15,7 @@ mod bucket;
 mod floor;
 mod options;
 mod percentile;
+mod standing;
 mod state;
 #[cfg(test)]
 #[expect(clippy::float_cmp, reason = "these values are exact")]
@@ -24,6 +25,7 @@ mod weighted;
 pub use options::{
     ActiveBias, BiggestLoser, Bucket, Criteria, Iis, InfoBatch, Online, Proxy, Selection, Weighted,
 };
+pub use standing::Standing;
 
 use crate::Invalid;
 use crate::family::Families;

@@ -24,8 +24,8 @@ impl Owners {
         }
         let mut sorted: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         sorted.sort_unstable();
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Invalid(format!("node {:?} is named twice; name each one once", twice[0])));
+        if let Some((twice, _)) = sorted.iter().zip(&sorted[1..]).find(|(one, next)| one == next) {
+            return Err(Invalid(format!("node {twice:?} is named twice; name each one once")));
         }
         Ok(Owners { keys: names.iter().map(|name| name_key(name.as_ref())).collect() })
     }

@@ -25,7 +25,7 @@ struct Plan {
 /// The announced plans of all jobs.
 #[derive(Debug)]
 pub(super) struct Plans {
-    plans: Vec<Plan>,
+    of_jobs: Vec<Plan>,
     horizon: usize,
     /// Whether uses are counted; else only who is in a full epoch is known.
     counts: bool,
@@ -33,26 +33,26 @@ pub(super) struct Plans {
 
 impl Plans {
     pub(super) fn new(horizon: u32, counts: bool) -> Plans {
-        Plans { plans: Vec::new(), horizon: horizon as usize, counts }
+        Plans { of_jobs: Vec::new(), horizon: horizon as usize, counts }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.plans.len()
+        self.of_jobs.len()
     }
 
     pub(super) fn knows(&self, job: JobId) -> bool {
-        self.plans.iter().any(|plan| plan.job == job)
+        self.of_jobs.iter().any(|plan| plan.job == job)
     }
 
     /// Whether every job that has announced something is in a full epoch.
     pub(super) fn full(&self) -> bool {
-        !self.plans.is_empty() && self.plans.iter().all(|plan| plan.full)
+        !self.of_jobs.is_empty() && self.of_jobs.iter().all(|plan| plan.full)
     }
 
     /// Replaces the plan of a job. Ids that do not exist are left out.
     pub(super) fn announce(&mut self, job: JobId, full: bool, order: &[u32], samples: usize) {
-        let weight = self.plans.iter().find(|plan| plan.job == job).map_or(1.0, |plan| plan.weight);
-        self.plans.retain(|plan| plan.job != job);
+        let weight = self.of_jobs.iter().find(|plan| plan.job == job).map_or(1.0, |plan| plan.weight);
+        self.of_jobs.retain(|plan| plan.job != job);
         let mut plan = Plan {
             job,
             full,
@@ -72,24 +72,24 @@ impl Plans {
             plan.near = Bits::new(samples);
             plan.come_near(self.horizon, |_| ());
         }
-        self.plans.push(plan);
+        self.of_jobs.push(plan);
     }
 
     /// How much this job's uses count. Returns whether it has announced anything.
     pub(super) fn weigh(&mut self, job: JobId, weight: f64) -> bool {
-        let plan = self.plans.iter_mut().find(|plan| plan.job == job);
+        let plan = self.of_jobs.iter_mut().find(|plan| plan.job == job);
         plan.map(|plan| plan.weight = weight).is_some()
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
-        self.plans.retain(|plan| plan.job != job);
+        self.of_jobs.retain(|plan| plan.job != job);
     }
 
     /// Notes that a job asks for a sample; `touched` is told of those whose uses or nearness change.
     /// Returns whether the plan had this use.
     pub(super) fn consume(&mut self, job: JobId, id: u32, mut touched: impl FnMut(u32)) -> bool {
         let horizon = self.horizon;
-        let Some(plan) = self.plans.iter_mut().find(|plan| plan.job == job) else { return false };
+        let Some(plan) = self.of_jobs.iter_mut().find(|plan| plan.job == job) else { return false };
         let Some(left) = plan.left.get_mut(id as usize).filter(|left| **left > 0) else { return false };
         *left -= 1;
         if *left == 0 {
@@ -103,13 +103,13 @@ impl Plans {
 
     /// Uses left of a sample in all plans.
     pub(super) fn left(&self, id: u32) -> u32 {
-        self.plans.iter().map(|plan| plan.left.get(id as usize).copied().map_or(0, u32::from)).sum()
+        self.of_jobs.iter().map(|plan| plan.left.get(id as usize).copied().map_or(0, u32::from)).sum()
     }
 
     /// Uses left of a sample, by the weights of the jobs; `but_one` leaves out the dearest of them.
     pub(super) fn certain(&self, id: u32, but_one: bool) -> f64 {
         let (mut sum, mut dearest) = (0.0, 0.0_f64);
-        for plan in &self.plans {
+        for plan in &self.of_jobs {
             let left = plan.left.get(id as usize).copied().unwrap_or(0);
             if left > 0 {
                 sum += plan.weight * f64::from(left);
@@ -121,14 +121,14 @@ impl Plans {
 
     /// Whether a sample is among the next uses of some job.
     pub(super) fn near(&self, id: u32) -> bool {
-        self.counts && self.plans.iter().any(|plan| plan.near.has(id))
+        self.counts && self.of_jobs.iter().any(|plan| plan.near.has(id))
     }
 
     pub(super) fn overhead_bytes(&self) -> u64 {
         let one = |plan: &Plan| {
             (4 * plan.order.capacity() + plan.left.capacity()) as u64 + plan.near.overhead_bytes()
         };
-        self.plans.iter().map(one).sum()
+        self.of_jobs.iter().map(one).sum()
     }
 }
 

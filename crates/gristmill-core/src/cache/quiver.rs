@@ -86,16 +86,16 @@ pub fn order(packages: &Packages, resident: &[u32], chosen: &[u32], seed: u64, e
         }
         let mut phase = std::mem::take(&mut rest);
         if let Some(&next) = visits.get(place + 1) {
-            rest = shuffled(std::mem::take(&mut members[next as usize]), stream(2 * place as u64 + 1));
+            rest = shuffled(&members[next as usize], stream(2 * place as u64 + 1));
             let half = rest.len() / 2;
             phase.extend(rest.drain(..half));
         }
-        order.extend(shuffled(phase, stream(2 * place as u64 + 2)));
+        order.extend(shuffled(&phase, stream(2 * place as u64 + 2)));
     }
     order
 }
 
-fn shuffled(ids: Vec<u32>, stream: Stream) -> Vec<u32> {
+fn shuffled(ids: &[u32], stream: Stream) -> Vec<u32> {
     stream.permutation(ids.len() as u32).into_iter().map(|place| ids[place as usize]).collect()
 }
 

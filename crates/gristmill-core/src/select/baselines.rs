@@ -18,15 +18,10 @@ pub(super) fn online(options: &Online, context: &Context<'_>) -> Pick {
         return whole;
     }
     let samples = context.samples();
-    // Loss and id in one number, so that sorting looks nowhere else: the largest loss first, then the smallest id.
-    let one = |id: usize| u64::from(!ascending(loss_or(context.scores, id, f32::INFINITY))) << 32 | id as u64;
-    let mut ranked: Vec<u64> = (0..samples).map(one).collect();
-    ranked.sort_unstable();
-    let through =
-        context.facts.epochs.map_or(0.0, |epochs| context.epoch as f64 / f64::from(epochs)).min(1.0);
-    let pressure = options.pressure * power(options.pressure_end / options.pressure, through);
+    let ranked = by_loss(context);
+    let pressure = pressure(options, context);
     let mut coins = context.coins();
-    let draws = ((samples as f64 * options.share) as usize).max(1);
+    let draws = draws(options, samples);
     let mut of_rank = vec![0_u32; samples];
     (0..draws).for_each(|_| of_rank[draw_rank(coins.unit(), pressure, samples)] += 1);
     let mut times = vec![0_u32; samples];
@@ -34,6 +29,40 @@ pub(super) fn online(options: &Online, context: &Context<'_>) -> Pick {
     let ids = repeated(&times);
     let reason = format!("drawn by the rank of the loss, the first {pressure:.0} times as often as the last");
     Pick { ids, reason, ..Pick::default() }
+}
+
+/// Loss and id in one number, so that sorting looks nowhere else: the largest loss first, then the smallest id.
+fn by_loss(context: &Context<'_>) -> Vec<u64> {
+    let one = |id: usize| u64::from(!ascending(loss_or(context.scores, id, f32::INFINITY))) << 32 | id as u64;
+    let mut ranked: Vec<u64> = (0..context.samples()).map(one).collect();
+    ranked.sort_unstable();
+    ranked
+}
+
+fn pressure(options: &Online, context: &Context<'_>) -> f64 {
+    let through =
+        context.facts.epochs.map_or(0.0, |epochs| context.epoch as f64 / f64::from(epochs)).min(1.0);
+    options.pressure * power(options.pressure_end / options.pressure, through)
+}
+
+fn draws(options: &Online, samples: usize) -> usize {
+    ((samples as f64 * options.share) as usize).max(1)
+}
+
+/// How likely each sample is drawn at least once in this epoch.
+pub(super) fn online_wanted(options: &Online, context: &Context<'_>) -> Vec<f32> {
+    let samples = context.samples();
+    let (pressure, draws) = (pressure(options, context), draws(options, samples));
+    let mut wanted = vec![0.0; samples];
+    for (rank, key) in by_loss(context).into_iter().enumerate() {
+        wanted[key as u32 as usize] = once(rank_chance(rank, pressure, samples), draws);
+    }
+    wanted
+}
+
+/// The chance of being drawn at least once, for the chance of each draw.
+fn once(chance: f64, draws: usize) -> f32 {
+    (1.0 - power(1.0 - chance.clamp(0.0, 1.0), draws as f64)) as f32
 }
 
 /// A number whose order is that of the losses.
@@ -49,8 +78,10 @@ fn repeated(times: &[u32]) -> Vec<u32> {
 }
 
 /// The chance of rank `i` (from 0) of `n`: each is the same factor less likely than the one before.
-#[cfg(test)]
 pub(super) fn rank_chance(i: usize, pressure: f64, n: usize) -> f64 {
+    if pressure <= 1.0 + 1e-9 {
+        return 1.0 / n as f64;
+    }
     let below = |k: usize| (1.0 - power(pressure, -(k as f64) / n as f64)) / (1.0 - 1.0 / pressure);
     below(i + 1) - below(i)
 }
@@ -102,15 +133,9 @@ pub(super) fn active_bias(options: &ActiveBias, history: &History, context: &Con
         return whole;
     }
     let samples = context.samples();
-    let known: Vec<Option<f64>> = (0..samples).map(|id| history.deviation(id)).collect();
-    let (sum, count) = known.iter().flatten().fold((0.0, 0_u32), |(sum, count), s| (sum + s, count + 1));
-    let mean = sum / f64::from(count.max(1));
-    if count == 0 || mean <= 0.0 {
+    let Some(weights) = variation(history, samples) else {
         return Pick::all(samples, "no prediction has varied yet");
-    }
-    // A smoothing of the mean itself: the least certain weigh more, and none nothing.
-    let weights: Vec<f32> =
-        known.iter().map(|s| s.map_or(1.0, |s| ((s + mean) / (2.0 * mean)) as f32)).collect();
+    };
     if !options.draw {
         let all = Pick::all(samples, "weighted by how much the prediction varies");
         return Pick { weights, ..all };
@@ -129,6 +154,23 @@ pub(super) fn active_bias(options: &ActiveBias, history: &History, context: &Con
         reason: "drawn by how much the prediction varies".into(),
         ..Pick::default()
     }
+}
+
+/// How much each prediction varies, beside the mean of all; none before one has.
+fn variation(history: &History, samples: usize) -> Option<Vec<f32>> {
+    let known: Vec<Option<f64>> = (0..samples).map(|id| history.deviation(id)).collect();
+    let (sum, count) = known.iter().flatten().fold((0.0, 0_u32), |(sum, count), s| (sum + s, count + 1));
+    let mean = sum / f64::from(count.max(1));
+    // A smoothing of the mean itself: the least certain weigh more, and none nothing.
+    let weight = |s: &Option<f64>| s.map_or(1.0, |s| ((s + mean) / (2.0 * mean)) as f32);
+    (count > 0 && mean > 0.0).then(|| known.iter().map(weight).collect())
+}
+
+/// How likely each sample is drawn at least once, where the variation is the chance.
+pub(super) fn drawn_wanted(history: &History, samples: usize) -> Vec<f32> {
+    let weights = variation(history, samples).unwrap_or_else(|| vec![1.0; samples]);
+    let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+    weights.iter().map(|&weight| once(f64::from(weight) / total, samples)).collect()
 }
 
 /// Selection by proxy (Coleman 2020): once the small model is trained, the share it was least sure of, for good.
@@ -159,14 +201,25 @@ pub(super) fn proxy(options: &Proxy, fixed: &mut Vec<u32>, context: &Context<'_>
     Pick { ids: fixed.clone(), reason, ..Pick::default() }
 }
 
+/// The loss that `InfoBatch` goes by.
+pub(super) fn infobatch_loss(context: &Context<'_>, id: usize) -> f32 {
+    loss_or(context.scores, id, UNSEEN_LOSS)
+}
+
+/// The mean loss of all samples.
+pub(super) fn mean_loss(context: &Context<'_>) -> f64 {
+    let samples = context.samples();
+    (0..samples).map(|id| f64::from(infobatch_loss(context, id))).sum::<f64>() / samples as f64
+}
+
 /// `InfoBatch` (Qin 2024): a random share of the samples below the mean loss is skipped, the others weigh more.
 pub(super) fn infobatch(options: &InfoBatch, context: &Context<'_>) -> Pick {
     if let Some(whole) = context.whole(options.warmup, options.full_share) {
         return whole;
     }
     let samples = context.samples();
-    let loss = |id: usize| loss_or(context.scores, id, UNSEEN_LOSS);
-    let mean = (0..samples).map(|id| f64::from(loss(id))).sum::<f64>() / samples as f64;
+    let loss = |id: usize| infobatch_loss(context, id);
+    let mean = mean_loss(context);
     // Compared in the precision the losses have: a loss that is the mean is not below it.
     let mut learned: Vec<u32> = (0..samples as u32).filter(|&id| loss(id as usize) < mean as f32).collect();
     // A random part of them in front: that many steps of a shuffle.

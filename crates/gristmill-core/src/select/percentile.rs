@@ -80,7 +80,7 @@ pub(super) fn forwards_all(options: &BiggestLoser, epoch: u64) -> bool {
     epoch >= options.warmup.into() && !is_stale(options, epoch)
 }
 
-fn is_stale(options: &BiggestLoser, epoch: u64) -> bool {
+pub(super) fn is_stale(options: &BiggestLoser, epoch: u64) -> bool {
     let since = epoch.saturating_sub(options.warmup.into());
     epoch >= options.warmup.into() && !since.is_multiple_of(u64::from(options.staleness) + 1)
 }
@@ -116,9 +116,14 @@ pub(super) fn stale(options: &BiggestLoser, context: &Context<'_>) -> Pick {
     take(context, options.history as usize, options.power, "by the last known losses")
 }
 
+/// Whether iCACHE's sampling takes everything in this epoch.
+pub(super) fn is_full(options: &Iis, epoch: u64) -> bool {
+    epoch < options.warmup.into() || epoch.is_multiple_of(u64::from(options.reuse))
+}
+
 /// iCACHE's sampling.
 pub(super) fn iis(options: &Iis, context: &Context<'_>) -> Pick {
-    if context.epoch < options.warmup.into() || context.epoch.is_multiple_of(u64::from(options.reuse)) {
+    if is_full(options, context.epoch) {
         let reason = format!("a full epoch: the first {} and every {}th are", options.warmup, options.reuse);
         return Pick::all(context.samples(), reason);
     }

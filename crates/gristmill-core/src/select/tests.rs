@@ -4,12 +4,12 @@ use super::percentile::{Losses, chance};
 use super::*;
 use proptest::prelude::*;
 
-fn facts(labels: Vec<u32>, seed: u64, epochs: Option<u32>) -> Facts {
+pub(super) fn facts(labels: Vec<u32>, seed: u64, epochs: Option<u32>) -> Facts {
     let sizes = (0..labels.len() as u32).map(|i| 500 + i % 7 * 100).collect();
     Facts { labels, sizes, seed, epochs, class_floor: 0.05 }
 }
 
-fn selector(name: &str, options: &[(&str, &str)], facts: Facts) -> Selector {
+pub(super) fn selector(name: &str, options: &[(&str, &str)], facts: Facts) -> Selector {
     let mut selection = Selection::named(name).unwrap();
     options.iter().for_each(|(option, value)| selection.set(option, value).unwrap());
     Selector::new(selection, facts).unwrap()
@@ -35,7 +35,7 @@ fn train(selector: &mut Selector, ids: &[u32], epoch: u64) {
 }
 
 /// Trains for some epochs and gives what was chosen in each.
-fn run(selector: &mut Selector, epochs: std::ops::Range<u64>, readings: &Readings) -> Vec<Chosen> {
+pub(super) fn run(selector: &mut Selector, epochs: std::ops::Range<u64>, readings: &Readings) -> Vec<Chosen> {
     epochs
         .map(|epoch| {
             let chosen = selector.begin(epoch, readings).unwrap().clone();

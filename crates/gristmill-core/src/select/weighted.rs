@@ -99,24 +99,13 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
         return whole;
     }
     let samples = context.samples();
-    let scores = context.scores;
     let by_cost = options.cost && context.readings.io_bound;
-    let cost = if by_cost { context.readings.times.relative(&context.facts.sizes) } else { Vec::new() };
-    let expected = memory.drift.expected();
+    let (chances, threshold) = chances(options, memory, context);
+    memory.threshold.value = Some(threshold);
     memory.drift.fade();
-    let size = |id: usize| {
-        let last = 1.0 - scores.p_true[id];
-        expected[Drift::step(last)].unwrap_or(last)
-    };
-    // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
-    let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
-    let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id);
-    let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), options);
-    let threshold = memory.threshold.follow(found, options.smoothing);
     let mut pick = Pick { threshold: Some(threshold), ..Pick::default() };
     let mut skippable = 0_u32;
-    for id in 0..samples {
-        let chance = if certain(id) { 1.0 } else { chance(worth(id), threshold, options.least) };
+    for (id, chance) in chances.into_iter().enumerate() {
         skippable += u32::from(chance < 1.0);
         let saved = memory.saved[id] + chance;
         let turn = saved >= 1.0 || chance >= 1.0;
@@ -137,6 +126,41 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
         "{skipped} of {skippable} whose {why} is below {threshold:.3} are skipped, the others carry their weight"
     );
     pick
+}
+
+/// The chance that each sample gets in this epoch, and the threshold it comes from.
+fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f32>, f64) {
+    let samples = context.samples();
+    let scores = context.scores;
+    let by_cost = options.cost && context.readings.io_bound;
+    let cost = if by_cost { context.readings.times.relative(&context.facts.sizes) } else { Vec::new() };
+    let expected = memory.drift.expected();
+    let size = |id: usize| {
+        let last = 1.0 - scores.p_true[id];
+        expected[Drift::step(last)].unwrap_or(last)
+    };
+    // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
+    let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
+    let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id);
+    let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), options);
+    let threshold = { memory.threshold }.follow(found, options.smoothing);
+    let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, options.least) };
+    ((0..samples).map(one).collect(), threshold)
+}
+
+/// How likely each sample is trained in this epoch: 1 if its turn has come, else one part in the epochs until then.
+///
+/// That is also what holding it is worth, epoch by epoch: one use in so many.
+pub(super) fn wanted(options: &Weighted, memory: &Memory, context: &Context<'_>) -> Vec<f32> {
+    if context.whole(options.warmup, options.full_share).is_some() {
+        return vec![1.0; context.samples()];
+    }
+    let (chances, _) = chances(options, memory, context);
+    let one = |(chance, saved): (f32, &f32)| {
+        let epochs = ((1.0 - saved) / chance.max(1e-6)).ceil().max(1.0);
+        if chance >= 1.0 { 1.0 } else { 1.0 / epochs }
+    };
+    chances.into_iter().zip(&memory.saved).map(one).collect()
 }
 
 fn chance(worth: f32, threshold: f64, least: f64) -> f32 {
