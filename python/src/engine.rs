@@ -54,6 +54,13 @@ impl Request {
     }
 }
 
+/// What this process is called at a node that several share.
+fn job_name() -> String {
+    let script = std::env::args().find(|word| word.ends_with(".py")).unwrap_or_else(|| "python".into());
+    let script = script.rsplit('/').next().unwrap_or("python").to_string();
+    format!("{script}, process {}", std::process::id())
+}
+
 /// A data set being loaded.
 #[pyclass(frozen, module = "gristmill._gristmill")]
 pub(crate) struct Engine {
@@ -77,8 +84,9 @@ impl Engine {
         enter::wait(py, move || {
             let Found { catalog, settings, recipe, families } = request.open()?;
             let set = Arc::new(open::data_set(catalog.clone(), &settings, &|| false)?);
+            let access = open::access(&set, &settings, &job_name())?;
             let loader = open::loader(set, recipe.as_ref(), settings.loader(), &families, &mut |_| true)?;
-            Ok(Engine { loader: Arc::new(loader), catalog })
+            Ok(Engine { loader: Arc::new(loader.with_access(access)), catalog })
         })
     }
 

@@ -40,6 +40,11 @@ pub trait Access: Debug + Send + Sync {
     /// What the node did so far, if it can be asked.
     fn report(&self) -> Option<NodeReport>;
 
+    /// How many bytes were read from the store for this job so far, if nobody else asks this node.
+    fn store_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The share of an epoch's samples that is hot, if cold ones may be stood in for.
     fn hot_share(&self) -> Option<f64> {
         None
@@ -92,6 +97,11 @@ impl Access for Embedded {
 
     fn report(&self) -> Option<NodeReport> {
         Some(self.node.report())
+    }
+
+    fn store_bytes(&self) -> Option<u64> {
+        let report = self.node.report();
+        (report.jobs.len() <= 1).then_some(report.store_bytes)
     }
 
     fn hot_share(&self) -> Option<f64> {

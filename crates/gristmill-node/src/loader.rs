@@ -160,11 +160,11 @@ impl Loader {
         Ok(Loader { set, pipeline, options, rules, pool, choice, access: None })
     }
 
-    /// The same, asking a node for its samples.
+    /// The same, asking a node for its samples, if there is one.
     #[must_use]
-    pub fn with_access(mut self, access: Arc<dyn Access>) -> Loader {
-        self.rules.direct &= access.immediate();
-        self.access = Some(access);
+    pub fn with_access(mut self, access: Option<Arc<dyn Access>>) -> Loader {
+        self.rules.direct &= access.as_ref().is_none_or(|access| access.immediate());
+        self.access = access;
         self
     }
 
@@ -294,7 +294,8 @@ impl Loader {
             work,
             set: self.set.clone(),
             choice: self.choice.clone(),
-            cached: self.access.is_some(),
+            store_bytes_before: store_bytes(self.access.as_ref()).unwrap_or(0),
+            access: self.access.clone(),
             threads,
             passed_over: Vec::new(),
             report,
@@ -315,7 +316,9 @@ pub struct Epoch {
     work: Arc<Work>,
     set: Arc<DataSet>,
     choice: Option<Arc<Choice>>,
-    cached: bool,
+    access: Option<Arc<dyn Access>>,
+    /// What the node had read from the store before.
+    store_bytes_before: u64,
     threads: Vec<JoinHandle<()>>,
     /// Bad samples of batches that were passed over because nothing was left of them.
     passed_over: Vec<BadSample>,
@@ -441,8 +444,12 @@ impl Epoch {
         report.fetched_samples_mean = self.depth_sums.1 as f64 / batches;
         report.wait = self.ledger.clone().total(&self.work.meters);
         report.fill(&self.work.meters);
-        if self.cached {
+        if self.access.is_some() {
             report.fill_tiers(&self.work.meters);
+        }
+        if let Some(now) = store_bytes(self.access.as_ref()) {
+            // What was read ahead counts, whether or not it was asked for yet.
+            report.bytes = now - self.store_bytes_before;
         }
         report
     }
@@ -479,6 +486,11 @@ impl Drop for Epoch {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// What a node of one's own has read from the store.
+fn store_bytes(access: Option<&Arc<dyn Access>>) -> Option<u64> {
+    access.and_then(|access| access.store_bytes())
 }
 
 fn spawn(name: &str, work: &Arc<Work>, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {

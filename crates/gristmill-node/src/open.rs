@@ -4,11 +4,13 @@
 //! under a name made from the source, and used again until it is rebuilt: reading then finds data that changed by
 //! its size, and `gristmill catalog check` finds all of it.
 
+use crate::access::{Access, Embedded};
 use crate::catalog::{self, BuildOptions, Catalog, Draft, OnProgress, Source, SourceKind};
 use crate::config::{Settings, text};
 use crate::dataset::DataSet;
 use crate::families::{self, FamilyOptions, Hashing};
 use crate::loader::{Loader, LoaderOptions};
+use crate::node::Node;
 use crate::selection::FamilyUse;
 use crate::store;
 use crate::{Error, Kind, Result};
@@ -70,6 +72,13 @@ pub fn loader(
         Some(families) => loader.with_families(families),
         None => Ok(loader),
     }
+}
+
+/// The node that the settings ask for, as a job of this name sees it; none without a cache.
+pub fn access(set: &Arc<DataSet>, settings: &Settings, job: &str) -> Result<Option<Arc<dyn Access>>> {
+    let Some(options) = settings.node(set.catalog().total_bytes()?) else { return Ok(None) };
+    let node = Arc::new(Node::new(Arc::clone(set), options)?);
+    Ok(Some(Arc::new(Embedded::join(node, job)?)))
 }
 
 /// The families of a data set, if the options ask for them.

@@ -1,7 +1,8 @@
 //! Neighbouring samples read as one.
 //!
 //! Samples of one container or shard that lie close together cost one request instead of many. What lies between
-//! them is read and thrown away if that is little; a run is bounded, so that nobody waits for all of a large one.
+//! them is read and thrown away if that is little beside the samples themselves, so that a slow link carries no more
+//! than a quarter for nothing; a run is bounded, so that nobody waits for all of a large one.
 
 use crate::Result;
 use crate::dataset::DataSet;
@@ -10,8 +11,8 @@ use futures::future::join_all;
 use gristmill_core::SampleId;
 use std::ops::Range;
 
-/// The most that is read for nothing between two samples.
-const GAP_BYTES_MAX: u64 = 16 << 10;
+/// What may be read for nothing: one byte for so many that are wanted.
+const WASTE: u64 = 4;
 /// The most that one merged read takes; a larger single sample is read by itself.
 const RUN_BYTES_MAX: u64 = 1 << 20;
 
@@ -20,6 +21,8 @@ const RUN_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct Run {
     object: u32,
     range: Range<u64>,
+    /// Bytes that nobody asked for.
+    waste: u64,
     parts: Vec<(u32, Range<u64>)>,
 }
 
@@ -36,13 +39,14 @@ fn merged(places: Vec<(u32, Range<u64>, u32)>) -> Vec<Run> {
     for (object, range, id) in places {
         if let Some(run) = runs.last_mut()
             && run.object == object
-            && range.start <= run.range.end.saturating_add(GAP_BYTES_MAX)
             && range.end.max(run.range.end) - run.range.start <= RUN_BYTES_MAX
+            && range.start.saturating_sub(run.range.end) + run.waste <= (run.bytes() - run.waste) / WASTE
         {
+            run.waste += range.start.saturating_sub(run.range.end);
             run.range.end = run.range.end.max(range.end);
             run.parts.push((id, range));
         } else {
-            runs.push(Run { object, range: range.clone(), parts: vec![(id, range)] });
+            runs.push(Run { object, range: range.clone(), waste: 0, parts: vec![(id, range)] });
         }
     }
     runs
@@ -90,12 +94,12 @@ mod tests {
     #[test]
     fn neighbours_are_read_together_and_strangers_are_not() {
         let at = |object, start: u64, bytes: u64, id| (object, start..start + bytes, id);
-        let places = vec![at(0, 0, 10, 3), at(0, 10, 10, 1), at(0, 90_000, 10, 2), at(1, 20, 10, 4)];
+        let places = vec![at(0, 0, 10, 3), at(0, 12, 10, 1), at(0, 90, 10, 2), at(1, 20, 10, 4)];
         let runs = merged(places);
         let ids: Vec<Vec<u32>> =
             runs.iter().map(|run| run.parts.iter().map(|(id, _)| *id).collect()).collect();
         assert_eq!(ids, [vec![3, 1], vec![2], vec![4]]);
-        assert_eq!(runs[0].bytes(), 20);
+        assert_eq!((runs[0].bytes(), runs[0].waste), (22, 2));
         let large = vec![at(0, 0, RUN_BYTES_MAX, 0), at(0, RUN_BYTES_MAX, 1, 1)];
         assert_eq!(merged(large).len(), 2, "a run is bounded");
     }
@@ -116,13 +120,16 @@ mod tests {
             for run in &runs {
                 let one = run.parts.len() == 1;
                 prop_assert!(one || run.bytes() <= RUN_BYTES_MAX);
+                prop_assert!(run.waste <= run.bytes() / WASTE);
                 let mut end = run.range.start;
+                let mut waste = 0;
                 for (id, range) in &run.parts {
                     prop_assert_eq!(places[*id as usize].0, run.object);
                     prop_assert!(range.start >= run.range.start && range.end <= run.range.end);
-                    prop_assert!(range.start <= end + GAP_BYTES_MAX);
+                    waste += range.start.saturating_sub(end);
                     end = end.max(range.end);
                 }
+                prop_assert_eq!(waste, run.waste);
             }
         }
     }

@@ -134,7 +134,8 @@ fn open_data(args: &TrainArgs, config: &Config) -> Result<Data> {
     if related {
         train = train.with_families(source.families(config, args.common.json)?)?;
     }
-    Ok(Data { train, test })
+    let access = open::access(&source.set, settings, "gristmill train")?;
+    Ok(Data { train: train.with_access(access), test })
 }
 
 /// Reads test data in order, all of it, on this rank.
