@@ -10,6 +10,7 @@
 pub mod catalog;
 pub mod config;
 pub mod dataset;
+pub mod disk;
 pub mod error;
 pub mod families;
 pub mod loader;
