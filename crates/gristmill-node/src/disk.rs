@@ -128,8 +128,7 @@ impl Disk {
 
         let shared =
             Arc::new(Shared { table: Mutex::new(table), work: Condvar::new(), idle: Condvar::new() });
-        let (other_bytes, number_next) =
-            (folder.other_bytes, found.last().map_or(1, |(number, _)| number + 1));
+        let (other_bytes, number_next) = (folder.other_bytes, folder.number_next()?);
         let writer = Writer::new(Arc::clone(&shared), folder, digest, limits, number_next);
         let thread = std::thread::Builder::new().name("gristmill-disk".into()).spawn(move || writer.run());
         let thread = thread.map_err(|e| Error::io("start", "the thread of the disk cache", e))?;

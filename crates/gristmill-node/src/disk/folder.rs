@@ -12,7 +12,7 @@ use super::segment;
 use crate::catalog::Digest;
 use crate::{Error, Result};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -41,10 +41,9 @@ impl Folder {
         let path = root.join(format!("{digest}{VERSION}"));
         make(&path)?;
         // Asked now: a folder on a read-only disk is a sentence at the start, not a surprise at the first write.
-        let probe = path.join("probe");
-        let failed = |e| Error::io("write to the cache folder", root.display(), e);
-        fs::write(&probe, b"gristmill").map_err(failed)?;
-        fs::remove_file(&probe).map_err(failed)?;
+        // The file has no name, so nothing is overwritten and nothing is left behind.
+        let probe = tempfile::tempfile_in(&path).and_then(|mut file| file.write_all(b"gristmill"));
+        probe.map_err(|e| Error::io("write to the cache folder", root.display(), e))?;
         let other_bytes = other_bytes(root, &path)?;
         Ok(Folder { path, _lock: lock, other_bytes })
     }
@@ -57,6 +56,13 @@ impl Folder {
             .collect();
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// The first number that no name in the folder has, whatever it is a name of, and none after it.
+    pub(super) fn number_next(&self) -> Result<u32> {
+        let names = fs::read_dir(&self.path).map_err(|e| Error::io("list", self.path.display(), e))?;
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.filter_map(|name| number(&name)).max().map_or(1, |number| number + 1))
     }
 
     /// The file of a segment.
@@ -100,7 +106,8 @@ impl Folder {
             .map_err(|e| Error::io("ask for the free space of", &at, e.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         let room = free.saturating_add(own_bytes).saturating_add(self.other_bytes);
-        if bytes_max.saturating_add(SLACK_BYTES) <= room {
+        // Some file systems have no size of their own and say nothing.
+        if stat.f_blocks == 0 || bytes_max.saturating_add(SLACK_BYTES) <= room {
             return Ok(());
         }
         let most = room.saturating_sub(SLACK_BYTES);
@@ -156,7 +163,7 @@ fn other_bytes(root: &Path, own: &Path) -> Result<u64> {
             bytes += files(&path)?.iter().map(|(_, bytes)| bytes).sum::<u64>();
         }
     }
-    // What in our own folder has other names is counted as well: a probe that a kill left, or what a user put there.
+    // What in our own folder has other names is not ours to delete, but it takes room.
     bytes +=
         files(own)?.iter().filter(|(name, _)| number(name).is_none()).map(|(_, bytes)| bytes).sum::<u64>();
     Ok(bytes)

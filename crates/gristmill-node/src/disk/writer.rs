@@ -17,6 +17,7 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use gristmill_core::SampleId;
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,21 @@ impl Writer {
     }
 
     /// Writes until the tier is dropped.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(self) {
+        let shared = Arc::clone(&self.shared);
+        // A fault of ours ends the writing as a fault of the disk does, and nobody waits for it in vain.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.write_all()));
+        let mut table = shared.lock();
+        if ended.is_err() {
+            table.turn_off(
+                "the disk cache no longer takes samples: its thread failed, please report it".into(),
+            );
+        }
+        table.writing = false;
+        shared.idle.notify_all();
+    }
+
+    fn write_all(mut self) {
         while let Some(batch) = self.next_batch() {
             let done = batch.into_iter().try_for_each(|(id, bytes)| self.put(id, &bytes));
             if let Err(error) = done.and_then(|()| self.flush()).and_then(|()| self.merge()) {
@@ -75,8 +90,6 @@ impl Writer {
         if let Err(error) = self.seal() {
             self.turn_off(&error);
         }
-        self.shared.lock().writing = false;
-        self.shared.idle.notify_all();
     }
 
     /// What is to be written next; `None` at the end.
