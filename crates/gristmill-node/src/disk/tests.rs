@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -75,7 +75,7 @@ proptest! {
         let bytes_max = 150_000;
         let mut disk = open(folder.path(), bytes_max);
         // True: must be there. False: was removed before the last restart and may be there.
-        let mut model: HashMap<u32, bool> = HashMap::new();
+        let mut model: BTreeMap<u32, bool> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Put(id) => {
@@ -179,12 +179,15 @@ fn the_limit_is_held_at_every_moment_and_what_is_wanted_survives() {
     let disk = Arc::new(open(folder.path(), bytes_max));
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let watcher = std::thread::spawn({
-        let (done, path) = (Arc::clone(&done), folder.path().to_path_buf());
+        let (done, disk, path) = (Arc::clone(&done), Arc::clone(&disk), folder.path().to_path_buf());
         move || {
             let (mut most, mut looks) = (0, 0);
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
                 most = folder_bytes(&path).max(most);
                 looks += 1;
+                // Read while its segment may be reclaimed.
+                let id = SampleId(looks * 4 % 1_000);
+                assert!(disk.get(id).is_none_or(|bytes| bytes == content(id.0, size(id))), "{id}");
             }
             (most, looks)
         }
