@@ -11,6 +11,7 @@ pub mod access;
 pub mod catalog;
 pub mod config;
 pub mod dataset;
+pub mod disk;
 pub mod error;
 pub mod families;
 pub mod loader;
