@@ -17,6 +17,7 @@ pub use cache::{CacheSize, DiskPlace};
 pub use keys::{KEYS, Key};
 pub use units::{format_bytes, parse_bytes};
 
+use crate::disk::DiskOptions;
 use crate::loader::{LoaderOptions, OnBad};
 use crate::node::NodeOptions;
 use crate::selection::{FamilyUse, SelectionOptions};
@@ -36,6 +37,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const OTHER_VARIABLES: [&str; 2] = ["GRISTMILL_CONFIG", "GRISTMILL_DATA"];
 /// How long an attempt may take where reads are spoiled on purpose, so that a stall is soon over.
 const FAULTY_ATTEMPT_MS_MAX: u64 = 1_000;
+
+/// The most bytes that wait to be written to the disk tier.
+const DISK_QUEUE_BYTES_MAX: u64 = 64 << 20;
 
 /// Who set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -329,6 +333,11 @@ impl Settings {
         Some(NodeOptions {
             policy: self.cache_policy,
             memory_bytes_max,
+            disk: self.cache_disk.as_ref().map(|place| DiskOptions {
+                folder: place.folder.clone(),
+                bytes_max: place.bytes_max,
+                queue_bytes_max: DISK_QUEUE_BYTES_MAX.min(place.bytes_max),
+            }),
             prefetch_bytes_max: self.cache_prefetch_bytes_max.min(memory_bytes_max / 2),
             stand_ins: self.cache_stand_ins && self.cache_policy == Policy::Score,
             hot_share: self.cache_hot_share,

@@ -8,28 +8,31 @@
 
 mod ahead;
 mod flight;
+mod inner;
 mod jobs;
 mod memory;
 mod report;
 mod run;
+mod shelf;
 
 pub use gristmill_core::cache::JobId;
 pub use report::{JobReport, NodeReport};
 
 use crate::dataset::DataSet;
+use crate::disk::DiskOptions;
 use crate::{Error, Result};
 use ahead::Ahead;
 use bytes::Bytes;
-use flight::{Flights, Landed, Seat};
-use futures::future::join_all;
+use flight::Flights;
 use gristmill_core::SampleId;
 use gristmill_core::cache::{Cache, CacheOptions, Policy, quiver};
+use inner::Inner;
 use jobs::Jobs;
 use memory::{ENTRY_BYTES, Found, Memory};
 use report::Counts;
 use serde::Serialize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use shelf::Shelf;
+use std::sync::{Arc, Mutex};
 
 /// Where the bytes of a sample were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -96,6 +99,8 @@ pub struct NodeOptions {
     pub policy: Policy,
     /// The most memory that samples may take, with what each takes beside its bytes.
     pub memory_bytes_max: u64,
+    /// The disk tier, if there is to be one.
+    pub disk: Option<DiskOptions>,
     /// The most bytes that are read ahead of being asked for, at once; 0 reads nothing ahead.
     pub prefetch_bytes_max: u64,
     /// Whether cold samples may stand in for each other; only the policy `score` has a cold region.
@@ -111,7 +116,15 @@ impl NodeOptions {
     pub fn new(policy: Policy, memory_bytes_max: u64) -> NodeOptions {
         let stand_ins = policy == Policy::Score;
         let prefetch_bytes_max = memory_bytes_max / 8;
-        NodeOptions { policy, memory_bytes_max, prefetch_bytes_max, stand_ins, hot_share: 0.7, seed: 0 }
+        NodeOptions {
+            policy,
+            memory_bytes_max,
+            disk: None,
+            prefetch_bytes_max,
+            stand_ins,
+            hot_share: 0.7,
+            seed: 0,
+        }
     }
 }
 
@@ -120,20 +133,7 @@ impl NodeOptions {
 pub struct Node {
     inner: Arc<Inner>,
     /// Reads ahead until the node is dropped.
-    _ahead: Option<Ahead>,
-}
-
-/// What the node and the thread that reads ahead share.
-#[derive(Debug)]
-struct Inner {
-    set: Arc<DataSet>,
-    options: NodeOptions,
-    memory: Mutex<Memory>,
-    flights: Flights,
-    jobs: Mutex<Jobs>,
-    counts: Counts,
-    /// Whether somebody waits for the store, and a bell for the thread that reads ahead.
-    bell: ahead::Bell,
+    ahead: Option<Ahead>,
 }
 
 impl Node {
@@ -149,9 +149,12 @@ impl Node {
             Error::config(e.to_string())
                 .hint("give the cache at least the size of the largest sample, or switch it off")
         })?;
+        let open = |disk| Shelf::open(disk, options.policy, options.seed, &set).map(Arc::new);
+        let shelf = options.disk.as_ref().map(open).transpose()?;
         let samples = set.catalog().len();
         let inner = Arc::new(Inner {
             memory: Mutex::new(Memory::new(policy)),
+            shelf,
             flights: Flights::default(),
             jobs: Mutex::new(Jobs::new(samples, options.policy)),
             counts: Counts::default(),
@@ -159,8 +162,8 @@ impl Node {
             set,
             options,
         });
-        let _ahead = Ahead::start(&inner)?;
-        Ok(Node { inner, _ahead })
+        let ahead = Ahead::start(&inner)?;
+        Ok(Node { inner, ahead })
     }
 
     /// The data set behind it.
@@ -182,6 +185,9 @@ impl Node {
     pub fn leave(&self, job: JobId) {
         self.inner.jobs().leave(job);
         self.inner.memory().change(|policy, _| policy.leave(job));
+        if let Some(shelf) = &self.inner.shelf {
+            shelf.policy().leave(job);
+        }
     }
 
     /// The plan of a job's epoch: the ids in the order in which they will be asked for. `full` when it has them all.
@@ -207,6 +213,14 @@ impl Node {
         let snapshot = memory.policy.snapshot();
         drop(memory);
         // The long part, while requests go on.
+        if let Some(shelf) = &inner.shelf {
+            shelf.policy().announce(job, full, &order)?;
+            if let Some(values) = &changed.values {
+                let snapshot = shelf.policy().snapshot();
+                let shadow = snapshot.rebuild(values.clone())?;
+                shelf.policy().swap(shadow);
+            }
+        }
         if let Some(values) = changed.values {
             let shadow = snapshot.rebuild(values)?;
             inner.memory().change(|policy, _| policy.swap(shadow));
@@ -246,7 +260,7 @@ impl Node {
             }
             Found::Missing => {
                 let _waits = self.inner.waits(job);
-                let (bytes, tier) = self.inner.fly(ask.id).await?;
+                let (bytes, tier) = self.inner.fly(Some(job), ask.id).await?;
                 Ok(self.inner.served(job, ask.id, bytes, tier))
             }
         }
@@ -274,7 +288,7 @@ impl Node {
             });
         }
         let waits = (!missing.is_empty()).then(|| inner.waits(job));
-        let mut landed = inner.fly_together(&missing).await.into_iter().zip(&missing);
+        let mut landed = inner.fly_together(job, &missing).await.into_iter().zip(&missing);
         drop(waits);
         let take = |answer: Option<Result<Served>>| match answer {
             Some(answer) => answer,
@@ -292,7 +306,7 @@ impl Node {
         let found = self.inner.memory().peek(id);
         let (bytes, tier) = match found {
             Some(bytes) => (bytes, Tier::Memory),
-            None => self.inner.fly(id).await?,
+            None => self.inner.fly(None, id).await?,
         };
         self.inner.counts.served(tier, bytes.len());
         Ok(Served { id, bytes, tier })
@@ -306,6 +320,11 @@ impl Node {
         Some(quiver::order(packages, resident, &all, self.inner.options.seed, epoch))
     }
 
+    /// Whether it reads ahead of being asked.
+    pub fn reads_ahead(&self) -> bool {
+        self.ahead.is_some()
+    }
+
     /// What it did so far.
     pub fn report(&self) -> NodeReport {
         let inner = &self.inner;
@@ -316,166 +335,15 @@ impl Node {
         report.memory_entries = memory.len() as u64;
         report.memory_bytes = memory.policy.bytes();
         report.memory_bytes_max = inner.options.memory_bytes_max;
+        drop(memory);
+        if let (Some(shelf), Some(disk)) = (&inner.shelf, &inner.options.disk) {
+            let counts = shelf.counts();
+            report.disk_entries = counts.entries;
+            report.disk_bytes = counts.live_bytes;
+            report.disk_bytes_max = disk.bytes_max;
+            report.disk_damaged = counts.damaged;
+            report.disk_off = counts.off;
+        }
         report
-    }
-}
-
-impl Inner {
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // The policy and the bytes change together under this lock, and nothing in between can panic.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn check_all(&self, ids: impl IntoIterator<Item = SampleId>) -> Result<()> {
-        let samples = self.set.catalog().len();
-        match ids.into_iter().find(|id| id.0 >= samples) {
-            Some(id) => Err(Error::config(format!("there is no sample {id}: the data set has {samples}"))),
-            None => Ok(()),
-        }
-    }
-
-    /// How many samples the memory has room for, roughly.
-    fn room(&self) -> u32 {
-        let mean = self.set.catalog().total_bytes().unwrap_or(0) / u64::from(self.set.catalog().len().max(1));
-        (self.options.memory_bytes_max / (mean + u64::from(ENTRY_BYTES))).min(u32::MAX.into()) as u32
-    }
-
-    /// Counts one request and looks in memory.
-    fn find(&self, job: JobId, ask: Ask) -> Found {
-        self.jobs().asked(job);
-        let mut memory = self.memory();
-        if ask.cold && self.options.stand_ins {
-            let found = memory.serve(job, ask.id);
-            if let Found::Missing = found {
-                memory.change(|policy, _| {
-                    policy.ask(job, ask.id);
-                    policy.skip(ask.id);
-                });
-            }
-            drop(memory);
-            self.bell.ring();
-            return found;
-        }
-        match memory.get(job, ask.id) {
-            Some(bytes) => Found::Here(ask.id, bytes),
-            None => {
-                memory.change(|policy, _| _ = policy.ask(job, ask.id));
-                Found::Missing
-            }
-        }
-    }
-
-    fn served(&self, job: JobId, id: SampleId, bytes: Bytes, tier: Tier) -> Served {
-        self.counts.served(tier, bytes.len());
-        self.jobs().served(job, tier);
-        Served { id, bytes, tier }
-    }
-
-    /// Gets one sample that is not in memory; all who want it at the same time share one read.
-    async fn fly(&self, id: SampleId) -> Landed {
-        loop {
-            match self.flights.board(id.0) {
-                Seat::Follow(heard) => {
-                    // Nothing is heard of a leader that gave up: then one of those who follow leads.
-                    if let Ok(landed) = heard.await {
-                        self.counts.shared();
-                        return landed;
-                    }
-                }
-                Seat::Lead(lead) => {
-                    // It may have come while this one took its seat.
-                    let found = self.memory().peek(id);
-                    let landed = match found {
-                        Some(bytes) => Ok((bytes, Tier::Memory)),
-                        None => self.read(id).await,
-                    };
-                    lead.land(&landed);
-                    return landed;
-                }
-            }
-        }
-    }
-
-    /// As [`Inner::fly`] for several, in the order of `ids`.
-    async fn fly_together(&self, ids: &[SampleId]) -> Vec<Landed> {
-        if ids.len() < 2 || !self.set.packed() {
-            return join_all(ids.iter().map(|&id| self.fly(id))).await;
-        }
-        let leads: Vec<_> = ids.iter().filter_map(|id| self.flights.lead(id.0)).collect();
-        let led = self.read_runs(leads);
-        let (read, others) = futures::join!(led, async {
-            // Those that somebody else reads already, and those that are asked for twice.
-            join_all(ids.iter().map(|&id| self.fly(id))).await
-        });
-        drop(read);
-        others
-    }
-
-    /// Reads one sample from the tiers below memory.
-    async fn read(&self, id: SampleId) -> Landed {
-        let _waiting = self.bell.waiting();
-        let start = Instant::now();
-        let bytes = self.set.read(id).await?;
-        self.counts.read(bytes.len() as u64, start.elapsed());
-        self.keep(id, &bytes);
-        Ok((bytes, Tier::Store))
-    }
-
-    /// Reads the samples of these leads, neighbours together, and tells those who follow. Says how many there were.
-    async fn read_runs(&self, leads: Vec<flight::Lead<'_>>) -> Result<u64> {
-        let ids: Vec<u32> = leads.iter().map(flight::Lead::id).collect();
-        let mut leads: std::collections::HashMap<u32, flight::Lead<'_>> =
-            leads.into_iter().map(|lead| (lead.id(), lead)).collect();
-        let runs = run::runs(&self.set, &ids)?;
-        let reads = join_all(runs.iter().map(async |run| {
-            let start = Instant::now();
-            let read = run.read(&self.set).await;
-            self.counts.read(run.bytes(), start.elapsed());
-            read
-        }));
-        let mut read = 0;
-        for (id, bytes) in reads.await.into_iter().flatten() {
-            if let Ok(bytes) = &bytes {
-                self.keep(SampleId(id), bytes);
-                read += 1;
-            }
-            if let Some(lead) = leads.remove(&id) {
-                lead.land(&bytes.map(|bytes| (bytes, Tier::Store)));
-            }
-        }
-        Ok(read)
-    }
-
-    fn note_stand_in(&self, asked: SampleId, served: SampleId) {
-        if asked != served {
-            self.counts.stood_in();
-        }
-    }
-
-    /// The job waits for the store as long as this lives.
-    fn waits(&self, job: JobId) -> Waits<'_> {
-        self.jobs().waits(job, true);
-        Waits { inner: self, job }
-    }
-
-    /// Offers a sample that was read to the tiers.
-    fn keep(&self, id: SampleId, bytes: &Bytes) {
-        self.memory().offer(id, bytes);
-    }
-}
-
-/// A job that waits for the store.
-struct Waits<'a> {
-    inner: &'a Inner,
-    job: JobId,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.inner.jobs().waits(self.job, false);
     }
 }

@@ -4,7 +4,8 @@
 //! nobody waits for the store, since reading ahead must never hold up a read that somebody needs now, and only for
 //! samples that the policy would keep until they are asked for. A wave is bounded in bytes; neighbours are read together.
 
-use super::{Inner, run};
+use super::inner::Inner;
+use super::run;
 use crate::{Error, Result};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -149,7 +150,8 @@ impl Inner {
                 if bytes + size > bytes_max {
                     return wanted;
                 }
-                if memory.policy.worth(SampleId(id)) {
+                let near = self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(SampleId(id)));
+                if !near && memory.policy.worth(SampleId(id)) {
                     bytes += size;
                     wanted.push(id);
                 }

@@ -35,7 +35,7 @@ struct Job {
 /// All jobs.
 #[derive(Debug)]
 pub(super) struct Jobs {
-    jobs: Vec<Job>,
+    known: Vec<Job>,
     columns: Columns,
     next: u32,
     samples: u32,
@@ -56,7 +56,7 @@ pub(super) struct Changed {
 impl Jobs {
     pub(super) fn new(samples: u32, policy: Policy) -> Jobs {
         let relative = if policy == Policy::Foresight { Relative::Plain } else { Relative::Rank };
-        Jobs { jobs: Vec::new(), columns: Columns::new(samples, relative), next: 0, samples, policy }
+        Jobs { known: Vec::new(), columns: Columns::new(samples, relative), next: 0, samples, policy }
     }
 
     pub(super) fn join(&mut self, name: &str) -> Result<JobId> {
@@ -65,7 +65,7 @@ impl Jobs {
         self.next = self.next.wrapping_add(1);
         let now = Instant::now();
         let name = name.chars().take(NAME_CHARS_MAX).collect();
-        self.jobs.push(Job {
+        self.known.push(Job {
             id,
             report: JobReport { id: id.0, name, ..JobReport::default() },
             values: Vec::new(),
@@ -80,12 +80,12 @@ impl Jobs {
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
-        self.jobs.retain(|known| known.id != job);
+        self.known.retain(|known| known.id != job);
         self.columns.leave(job);
     }
 
     fn job(&mut self, job: JobId) -> Result<&mut Job> {
-        let known = self.jobs.iter_mut().find(|known| known.id == job);
+        let known = self.known.iter_mut().find(|known| known.id == job);
         known.ok_or_else(|| Error::config(format!("job {} has not joined, or has left", job.0)))
     }
 
@@ -172,11 +172,11 @@ impl Jobs {
 
     /// The plan of every job from where it is now.
     pub(super) fn plans(&self) -> Vec<(Arc<[u32]>, usize)> {
-        self.jobs.iter().map(|job| (Arc::clone(&job.order), job.position)).collect()
+        self.known.iter().map(|job| (Arc::clone(&job.order), job.position)).collect()
     }
 
     pub(super) fn report(&self) -> Vec<JobReport> {
-        self.jobs.iter().map(|job| job.report.clone()).collect()
+        self.known.iter().map(|job| job.report.clone()).collect()
     }
 }
 

@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn methods_with_and_without_options() {
         let names = |text: &str| parse(text).unwrap().into_iter().map(|m| m.name).collect::<Vec<_>>();
-        assert_eq!(names(""), ["uniform"]);
+        assert_eq!(names("uniform"), ["uniform"]);
         assert_eq!(names("bucket, uniform,bucket"), ["uniform", "bucket"]);
         let methods = parse("bucket-norecall:relax=0.3").unwrap();
         let Selection::Bucket(bucket) = &methods[1].selection else { panic!("{methods:?}") };
@@ -84,6 +84,7 @@ mod tests {
         let methods = parse("bucket-remove,weighted:families=repeat").unwrap();
         assert_eq!([1, 2].map(|i| methods[i].families), [FamilyUse::Remove, FamilyUse::Repeat]);
         for (text, word) in [
+            ("", "no method"),
             ("buckat", "bucket"),
             ("bucket:relax", "no ="),
             ("bucket:families=some", "repeat"),

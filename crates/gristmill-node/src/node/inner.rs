@@ -1,0 +1,200 @@
+//! How a node gets a sample: memory, then the disk, then a peer, then the store; one read for all who want it.
+
+use super::ahead::Bell;
+use super::flight::{Flights, Landed, Lead, Seat};
+use super::jobs::Jobs;
+use super::memory::{ENTRY_BYTES, Found, Memory};
+use super::report::Counts;
+use super::run;
+use super::shelf::Shelf;
+use super::{Ask, JobId, NodeOptions, Served, Tier};
+use crate::dataset::DataSet;
+use crate::{Error, Result};
+use bytes::Bytes;
+use futures::future::join_all;
+use gristmill_core::SampleId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What the node and the thread that reads ahead share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) set: Arc<DataSet>,
+    pub(super) options: NodeOptions,
+    pub(super) memory: Mutex<Memory>,
+    pub(super) shelf: Option<Arc<Shelf>>,
+    pub(super) flights: Flights,
+    pub(super) jobs: Mutex<Jobs>,
+    pub(super) counts: Counts,
+    /// Whether somebody waits for the store, and a bell for the thread that reads ahead.
+    pub(super) bell: Bell,
+}
+
+impl Inner {
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+        // The policy and the bytes change together under this lock, and nothing in between can panic.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn check_all(&self, ids: impl IntoIterator<Item = SampleId>) -> Result<()> {
+        let samples = self.set.catalog().len();
+        match ids.into_iter().find(|id| id.0 >= samples) {
+            Some(id) => Err(Error::config(format!("there is no sample {id}: the data set has {samples}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// How many samples the memory has room for, roughly.
+    pub(super) fn room(&self) -> u32 {
+        let mean = self.set.catalog().total_bytes().unwrap_or(0) / u64::from(self.set.catalog().len().max(1));
+        (self.options.memory_bytes_max / (mean + u64::from(ENTRY_BYTES))).min(u32::MAX.into()) as u32
+    }
+
+    /// Counts one request and looks in memory.
+    pub(super) fn find(&self, job: JobId, ask: Ask) -> Found {
+        self.jobs().asked(job);
+        let mut memory = self.memory();
+        if ask.cold && self.options.stand_ins {
+            let found = memory.serve(job, ask.id);
+            if let Found::Missing = found {
+                memory.change(|policy, _| {
+                    policy.ask(job, ask.id);
+                    policy.skip(ask.id);
+                });
+            }
+            drop(memory);
+            self.bell.ring();
+            return found;
+        }
+        if let Some(bytes) = memory.get(job, ask.id) {
+            return Found::Here(ask.id, bytes);
+        }
+        memory.change(|policy, _| _ = policy.ask(job, ask.id));
+        Found::Missing
+    }
+
+    pub(super) fn served(&self, job: JobId, id: SampleId, bytes: Bytes, tier: Tier) -> Served {
+        self.counts.served(tier, bytes.len());
+        self.jobs().served(job, tier);
+        Served { id, bytes, tier }
+    }
+
+    /// Gets one sample that is not in memory; all who want it at the same time share one read.
+    pub(super) async fn fly(&self, job: Option<JobId>, id: SampleId) -> Landed {
+        loop {
+            match self.flights.board(id.0) {
+                Seat::Follow(heard) => {
+                    // Nothing is heard of a leader that gave up: then one of those who follow leads.
+                    if let Ok(landed) = heard.await {
+                        self.counts.shared();
+                        return landed;
+                    }
+                }
+                Seat::Lead(lead) => {
+                    // It may have come while this one took its seat.
+                    let found = self.memory().peek(id);
+                    let landed = match found {
+                        Some(bytes) => Ok((bytes, Tier::Memory)),
+                        None => self.read(job, id).await,
+                    };
+                    lead.land(&landed);
+                    return landed;
+                }
+            }
+        }
+    }
+
+    /// As [`Inner::fly`] for several, in the order of `ids`.
+    pub(super) async fn fly_together(&self, job: JobId, ids: &[SampleId]) -> Vec<Landed> {
+        if ids.len() < 2 || !self.set.packed() {
+            return join_all(ids.iter().map(|&id| self.fly(Some(job), id))).await;
+        }
+        let on_disk = |id: SampleId| self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(id));
+        let far = ids.iter().filter(|id| !on_disk(**id));
+        let leads: Vec<_> = far.filter_map(|id| self.flights.lead(id.0)).collect();
+        let led = self.read_runs(leads);
+        let (read, others) = futures::join!(led, async {
+            // Those that somebody else reads already, and those that are asked for twice.
+            join_all(ids.iter().map(|&id| self.fly(Some(job), id))).await
+        });
+        drop(read);
+        others
+    }
+
+    /// Reads one sample from the tiers below memory.
+    pub(super) async fn read(&self, job: Option<JobId>, id: SampleId) -> Landed {
+        if let Some(shelf) = &self.shelf
+            && let Some(bytes) = shelf.get(job, id).await
+        {
+            self.memory().offer(id, &bytes);
+            return Ok((bytes, Tier::Disk));
+        }
+        let _waiting = self.bell.waiting();
+        let start = Instant::now();
+        let bytes = self.set.read(id).await?;
+        self.counts.read(bytes.len() as u64, start.elapsed());
+        self.keep(id, &bytes);
+        Ok((bytes, Tier::Store))
+    }
+
+    /// Reads the samples of these leads, neighbours together, and tells those who follow. Says how many there were.
+    pub(super) async fn read_runs(&self, leads: Vec<Lead<'_>>) -> Result<u64> {
+        let ids: Vec<u32> = leads.iter().map(Lead::id).collect();
+        let mut leads: HashMap<u32, Lead<'_>> = leads.into_iter().map(|lead| (lead.id(), lead)).collect();
+        let runs = run::runs(&self.set, &ids)?;
+        let reads = join_all(runs.iter().map(async |run| {
+            let start = Instant::now();
+            let read = run.read(&self.set).await;
+            self.counts.read(run.bytes(), start.elapsed());
+            read
+        }));
+        let mut read = 0;
+        for (id, bytes) in reads.await.into_iter().flatten() {
+            if let Ok(bytes) = &bytes {
+                self.keep(SampleId(id), bytes);
+                read += 1;
+            }
+            if let Some(lead) = leads.remove(&id) {
+                lead.land(&bytes.map(|bytes| (bytes, Tier::Store)));
+            }
+        }
+        Ok(read)
+    }
+
+    pub(super) fn note_stand_in(&self, asked: SampleId, served: SampleId) {
+        if asked != served {
+            self.counts.stood_in();
+        }
+    }
+
+    /// The job waits for the store as long as this lives.
+    pub(super) fn waits(&self, job: JobId) -> Waits<'_> {
+        self.jobs().waits(job, true);
+        Waits { inner: self, job }
+    }
+
+    /// Offers a sample that was read to the tiers.
+    pub(super) fn keep(&self, id: SampleId, bytes: &Bytes) {
+        self.memory().offer(id, bytes);
+        if let Some(shelf) = &self.shelf {
+            shelf.offer(id, bytes);
+        }
+    }
+}
+
+/// A job that waits for the store.
+pub(super) struct Waits<'a> {
+    inner: &'a Inner,
+    job: JobId,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.inner.jobs().waits(self.job, false);
+    }
+}
