@@ -8,6 +8,7 @@
 //! that prints.
 
 pub mod catalog;
+pub mod client;
 pub mod config;
 pub mod dataset;
 pub mod error;
@@ -18,6 +19,9 @@ pub mod open;
 pub mod reader;
 pub mod report;
 pub mod selection;
+pub mod serve;
 pub mod store;
+pub mod token;
+pub mod wire;
 
 pub use error::{Error, Kind, Result};
