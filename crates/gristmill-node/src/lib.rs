@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod catalog;
+pub mod client;
 pub mod config;
 pub mod dataset;
 pub mod disk;
@@ -20,6 +21,9 @@ pub mod open;
 pub mod reader;
 pub mod report;
 pub mod selection;
+pub mod serve;
 pub mod store;
+pub mod token;
+pub mod wire;
 
 pub use error::{Error, Kind, Result};

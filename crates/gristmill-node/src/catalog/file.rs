@@ -210,6 +210,11 @@ impl Catalog {
         self.layout.file_bytes
     }
 
+    /// The catalog's file, byte for byte, so that it can be passed on; who receives it verifies it.
+    pub fn file(&self) -> &[u8] {
+        &self.bytes.get()[..self.layout.file_bytes as usize]
+    }
+
     /// The sum of all samples' sizes.
     pub fn total_bytes(&self) -> Result<u64> {
         Ok(self.sizes()?.iter().map(|&bytes| u64::from(bytes)).sum())

@@ -1,0 +1,242 @@
+//! A node somewhere else, asked by sample id.
+//!
+//! A [`Client`] is a handle that is cheap to clone and may be used from any thread and any runtime: a background thread
+//! with its own small runtime drives the one connection. Requests go in by a bounded queue, answers come back one by
+//! one. Asks that are queued when the connection is free go out in one message, so single asks cost little.
+//!
+//! A node that dies, hangs or restarts costs time and nothing else: requests fail soon with [`Kind::Unavailable`], the
+//! client connects again by itself with growing pauses, joins again and repeats the last announcement.
+//! [`Client::is_up`] says whether asking is worth it. A node that comes back with another data set is refused for good.
+//!
+//! Deliberately not here: going to the store instead (the loader does), and choosing among several nodes.
+
+mod address;
+mod catalog;
+mod driver;
+mod pending;
+mod session;
+mod socket;
+
+pub use address::Address;
+pub(crate) use socket::PEM_BYTES_MAX;
+
+use crate::catalog::Digest;
+use crate::node::{Ask, Served, Standing};
+use crate::token::Token;
+use crate::wire::{ASKS_MAX, CatalogPart, STANDINGS_MAX, Verb, Welcome};
+use crate::{Error, Kind, Result};
+use driver::{Command, Shared};
+use futures::future::join_all;
+use gristmill_core::SampleId;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// How a node is reached.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// What lets the client in.
+    pub token: Option<Token>,
+    /// The certificate authority (PEM) that signed the node's certificate; with it, or with `grists://`, TLS is used.
+    pub tls_ca: Option<PathBuf>,
+    /// The data set that is expected; `None` takes what the node has.
+    pub digest: Option<Digest>,
+    /// The name of the job, for reports.
+    pub job: String,
+    /// A node beside that one, or somebody who only looks: does not count as a job.
+    pub peer: bool,
+    /// How long connecting and the handshake may take.
+    pub connect_ms_max: u64,
+    /// How long one request may take.
+    pub request_ms_max: u64,
+    /// The pause before the first new attempt to connect; it doubles.
+    pub backoff_ms: u64,
+    /// The longest pause between attempts.
+    pub backoff_ms_max: u64,
+    /// The longest answer that is taken.
+    pub answer_bytes_max: u32,
+    /// How many requests may wait to be sent.
+    pub queue_max: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            token: None,
+            tls_ca: None,
+            digest: None,
+            job: "job".into(),
+            peer: false,
+            connect_ms_max: 5_000,
+            request_ms_max: 10_000,
+            backoff_ms: 100,
+            backoff_ms_max: 5_000,
+            answer_bytes_max: 1 << 30,
+            queue_max: 1_024,
+        }
+    }
+}
+
+/// What a client did so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ClientCounts {
+    /// Times a node let it in.
+    pub connects: u64,
+    /// Connections that ended in an error, and attempts that failed.
+    pub failures: u64,
+    /// Fetch messages sent.
+    pub messages: u64,
+    /// Samples that came.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A handle to a node; clones share its connection.
+#[derive(Debug, Clone)]
+pub struct Client {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// Connects to `grist://host:port/name` or `grist+unix:///path`, and waits until the node lets it in or does not.
+    pub fn connect(url: &str, options: ClientOptions) -> Result<Client> {
+        let wait = Duration::from_millis(options.connect_ms_max.saturating_add(1_000));
+        let (client, first) = Client::begin(url, options)?;
+        match first.recv_timeout(wait) {
+            Ok(Ok(())) => Ok(client),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(client.shared.down()),
+        }
+    }
+
+    /// As [`Client::connect`] without waiting: only what can never work is an error, and the node may come up later.
+    pub fn start(url: &str, options: ClientOptions) -> Result<Client> {
+        Ok(Client::begin(url, options)?.0)
+    }
+
+    fn begin(url: &str, options: ClientOptions) -> Result<(Client, std::sync::mpsc::Receiver<Result<()>>)> {
+        let address = Address::parse(url)?;
+        let (commands, queue) = mpsc::channel(options.queue_max.max(1));
+        let (tell, first) = std::sync::mpsc::sync_channel(1);
+        let shared = Arc::new(Shared::new(url));
+        driver::start(address, options, shared.clone(), queue, tell)?;
+        Ok((Client { commands, shared }, first))
+    }
+
+    /// Whether the node is there: if not, asking fails at once.
+    pub fn is_up(&self) -> bool {
+        self.shared.up.load(Relaxed)
+    }
+
+    /// What the node said about itself and its data set when it was last reached.
+    pub fn welcome(&self) -> Option<Welcome> {
+        self.shared.welcome()
+    }
+
+    /// The URL it was made with.
+    pub fn url(&self) -> &str {
+        &self.shared.url
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> ClientCounts {
+        self.shared.counts()
+    }
+
+    /// The samples that are wanted now, each served or with its own error, in the order of the asks. The outer error is
+    /// about the node and not about a sample: it is not there, or did not answer in time.
+    pub async fn fetch(&self, asks: &[Ask]) -> Result<Vec<Result<Served>>> {
+        self.fetch_as(asks.to_vec(), false).await
+    }
+
+    /// As [`Client::fetch`] for a node beside that one: it looks into its own tiers and its store only.
+    pub async fn fetch_for_peer(&self, ids: &[SampleId]) -> Result<Vec<Result<Served>>> {
+        self.fetch_as(ids.iter().map(|&id| Ask { id, cold: false }).collect(), true).await
+    }
+
+    async fn fetch_as(&self, asks: Vec<Ask>, peer: bool) -> Result<Vec<Result<Served>>> {
+        if asks.is_empty() {
+            return Ok(Vec::new());
+        }
+        if asks.len() <= ASKS_MAX {
+            return self.ask(|reply| Command::Fetch { asks, peer, reply }).await;
+        }
+        let parts = asks.chunks(ASKS_MAX).map(|part| {
+            let asks = part.to_vec();
+            self.ask(move |reply| Command::Fetch { asks, peer, reply })
+        });
+        let mut all = Vec::with_capacity(asks.len());
+        for part in join_all(parts).await {
+            all.extend(part?);
+        }
+        Ok(all)
+    }
+
+    /// The plan of an epoch: the ids in the order in which they will be asked for. It is remembered and repeated to a
+    /// node that comes back; if the node is away now, that is no error.
+    pub async fn announce(&self, epoch: u64, full: bool, order: impl Into<Arc<[u32]>>) -> Result<()> {
+        let order = order.into();
+        let (reply, answer) = oneshot::channel();
+        if self.commands.send(Command::Announce { epoch, full, order, reply }).await.is_err() {
+            return Err(self.shared.down());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.shared.down()))
+    }
+
+    /// How some samples stand now.
+    pub async fn stand(&self, standings: &[Standing]) -> Result<()> {
+        for part in standings.chunks(STANDINGS_MAX) {
+            let standings = part.to_vec();
+            self.ask(|reply| Command::Stand { standings, reply }).await?;
+        }
+        Ok(())
+    }
+
+    /// What the node did so far: the JSON of [`crate::serve::ServerReport`].
+    pub async fn report(&self) -> Result<serde_json::Value> {
+        let text = self.call(Verb::Report, Vec::new()).await?;
+        serde_json::from_slice(&text)
+            .map_err(|e| Error::corrupt("the node's report is not valid JSON").because(e))
+    }
+
+    /// Waits until the node answers.
+    pub async fn ping(&self) -> Result<()> {
+        self.call(Verb::Ping, Vec::new()).await.map(|_| ())
+    }
+
+    /// A part of the catalog's file and the size of the file.
+    async fn catalog_part(&self, from: u64) -> Result<(u64, Vec<u8>)> {
+        let body = self.call(Verb::Catalog, from.to_le_bytes().to_vec()).await?;
+        let part = CatalogPart::decode(&body)?;
+        if part.from != from {
+            return Err(Error::corrupt("the node sent another part of its catalog than was asked for"));
+        }
+        Ok((part.total, part.bytes.to_vec()))
+    }
+
+    async fn call(&self, verb: Verb, body: Vec<u8>) -> Result<Vec<u8>> {
+        self.ask(|reply| Command::Call { verb, body, reply }).await
+    }
+
+    /// Queues a request and waits for its answer.
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command) -> Result<T> {
+        if !self.is_up() {
+            return Err(self.shared.down());
+        }
+        let (reply, answer) = oneshot::channel();
+        if self.commands.send(command(reply)).await.is_err() {
+            return Err(self.shared.down());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.shared.down()))
+    }
+}
+
+/// The error of a node that is not there.
+pub(crate) fn unavailable(url: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Unavailable, format!("the node at {url} is not available: {why}"))
+}

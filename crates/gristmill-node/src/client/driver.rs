@@ -1,0 +1,256 @@
+//! The background thread of a client: connects, serves the queue while connected, and connects again.
+//!
+//! The pause between attempts doubles up to its limit, with jitter, and starts over only after an answer came: a node
+//! that lets clients in and then hangs is asked less and less often.
+
+use super::pending::Pending;
+use super::session::{self, Announced};
+use super::socket;
+use super::{Address, ClientCounts, ClientOptions, unavailable};
+use crate::node::{Ask, Served, Standing};
+use crate::wire::{Verb, Welcome};
+use crate::{Error, Kind, Result};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// What handles ask of the driver.
+#[derive(Debug)]
+pub(super) enum Command {
+    Fetch { asks: Vec<Ask>, peer: bool, reply: Reply<Vec<Result<Served>>> },
+    Announce { epoch: u64, full: bool, order: Arc<[u32]>, reply: Reply<()> },
+    Stand { standings: Vec<Standing>, reply: Reply<()> },
+    Call { verb: Verb, body: Vec<u8>, reply: Reply<Vec<u8>> },
+}
+
+/// What handles and driver both see.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) url: String,
+    pub(super) up: AtomicBool,
+    words: Mutex<Words>,
+    pub(super) connects: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) messages: AtomicU64,
+    pub(super) samples: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Words {
+    welcome: Option<Welcome>,
+    /// Why it is not up: kind, sentence, hint.
+    why: Option<(Kind, String, Option<String>)>,
+}
+
+impl Shared {
+    pub(super) fn new(url: &str) -> Shared {
+        Shared {
+            url: url.to_string(),
+            up: AtomicBool::new(false),
+            words: Mutex::default(),
+            connects: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    fn words(&self) -> std::sync::MutexGuard<'_, Words> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn welcome(&self) -> Option<Welcome> {
+        self.words().welcome.clone()
+    }
+
+    /// Why asking fails now.
+    pub(super) fn down(&self) -> Error {
+        match &self.words().why {
+            Some((kind, sentence, hint)) => {
+                let error = Error::new(*kind, sentence.clone());
+                if let Some(hint) = hint { error.hint(hint.clone()) } else { error }
+            }
+            None => unavailable(&self.url, "it was not reached yet"),
+        }
+    }
+
+    pub(super) fn counts(&self) -> ClientCounts {
+        ClientCounts {
+            connects: self.connects.load(Relaxed),
+            failures: self.failures.load(Relaxed),
+            messages: self.messages.load(Relaxed),
+            samples: self.samples.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+        }
+    }
+
+    fn set_down(&self, error: &Error) {
+        self.failures.fetch_add(1, Relaxed);
+        self.words().why = Some((error.kind(), error.to_string(), error.remedy().map(str::to_string)));
+        self.up.store(false, Relaxed);
+    }
+
+    fn set_up(&self, welcome: &Welcome) {
+        self.connects.fetch_add(1, Relaxed);
+        self.words().welcome = Some(welcome.clone());
+        self.up.store(true, Relaxed);
+    }
+}
+
+/// Starts the thread. `first` hears how the first attempt went.
+pub(super) fn start(
+    address: Address,
+    options: ClientOptions,
+    shared: Arc<Shared>,
+    queue: mpsc::Receiver<Command>,
+    first: SyncSender<Result<()>>,
+) -> Result<()> {
+    let tls = socket::tls(&address, options.tls_ca.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
+    let driver = Driver { address, options, shared, tls, announced: None };
+    let thread = std::thread::Builder::new().name("grist-client".into());
+    thread
+        .spawn(move || runtime.block_on(driver.run(queue, first)))
+        .map_err(|e| Error::io("start", "a thread", e))?;
+    Ok(())
+}
+
+struct Driver {
+    address: Address,
+    options: ClientOptions,
+    shared: Arc<Shared>,
+    tls: Option<socket::Tls>,
+    announced: Option<Announced>,
+}
+
+impl Driver {
+    async fn run(mut self, mut queue: mpsc::Receiver<Command>, first: SyncSender<Result<()>>) {
+        let mut first = Some(first);
+        let mut failures = 0_u32;
+        let random = RandomState::new();
+        loop {
+            let limit = Duration::from_millis(self.options.connect_ms_max);
+            let entered = match timeout(limit, self.enter()).await {
+                Ok(entered) => entered,
+                Err(_) => {
+                    let waited = self.options.connect_ms_max;
+                    Err(unavailable(&self.shared.url, format_args!("it did not answer for {waited} ms")))
+                }
+            };
+            let error = match entered {
+                Ok((socket, welcome)) => {
+                    self.shared.set_up(&welcome);
+                    if let Some(first) = first.take() {
+                        let _ = first.send(Ok(()));
+                    }
+                    let mut pending = Pending::new(self.shared.clone());
+                    let ended = session::run(
+                        socket,
+                        &welcome,
+                        &self.options,
+                        &mut self.announced,
+                        &mut queue,
+                        &mut pending,
+                    );
+                    let Err(error) = ended.await else { return };
+                    if pending.answered() {
+                        failures = 0;
+                    }
+                    let error = match error.kind() {
+                        Kind::Unavailable => error,
+                        _ => unavailable(&self.shared.url, &error),
+                    };
+                    self.shared.set_down(&error);
+                    pending.fail(|| self.shared.down());
+                    error
+                }
+                Err(error) => {
+                    self.shared.set_down(&error);
+                    if let Some(first) = first.take() {
+                        let _ = first.send(Err(self.shared.down()));
+                    }
+                    error
+                }
+            };
+            failures = failures.saturating_add(1);
+            // What cannot become right by waiting is refused for good; the handles hear why until they are gone.
+            let until = (error.kind() == Kind::Unavailable).then(|| {
+                let pause = pause(self.options.backoff_ms, self.options.backoff_ms_max, failures);
+                let jitter = random.hash_one(failures) % 512;
+                Instant::now() + pause.mul_f64(0.75 + jitter as f64 / 1_024.0)
+            });
+            if !self.wait(until, &mut queue).await {
+                return;
+            }
+        }
+    }
+
+    /// Connects and shakes hands.
+    async fn enter(&self) -> Result<(socket::Socket, Welcome)> {
+        let (socket, welcome) =
+            socket::connect(&self.address, &self.options, self.tls.as_ref(), &self.shared.url).await?;
+        if let Some(before) = self.shared.welcome().filter(|before| before.digest != welcome.digest) {
+            return Err(Error::config(format!(
+                "the node at {} now serves another data set: {} instead of {}",
+                self.shared.url, welcome.digest, before.digest
+            ))
+            .hint("end this run, or let the node serve the data set it began with"));
+        }
+        Ok((socket, welcome))
+    }
+
+    /// Waits until it is time for the next attempt; what is asked meanwhile fails at once. False when nobody is left.
+    async fn wait(&mut self, until: Option<Instant>, queue: &mut mpsc::Receiver<Command>) -> bool {
+        loop {
+            let pause = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let command = tokio::select! {
+                () = pause => return true,
+                command = queue.recv() => command,
+            };
+            // Whoever asks is gone when the send fails.
+            match command {
+                None => return false,
+                Some(Command::Announce { epoch, full, order, reply }) => {
+                    self.announced = Some(Announced { epoch, full, order });
+                    let _ = reply.send(if until.is_some() { Ok(()) } else { Err(self.shared.down()) });
+                }
+                Some(Command::Fetch { reply, .. }) => drop(reply.send(Err(self.shared.down()))),
+                Some(Command::Stand { reply, .. }) => drop(reply.send(Err(self.shared.down()))),
+                Some(Command::Call { reply, .. }) => drop(reply.send(Err(self.shared.down()))),
+            }
+        }
+    }
+}
+
+/// The pause after so many failures in a row, before jitter.
+fn pause(first_ms: u64, ms_max: u64, failures: u32) -> Duration {
+    let doubled = first_ms.saturating_mul(1 << failures.saturating_sub(1).min(20));
+    Duration::from_millis(doubled.min(ms_max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_limit() {
+        let ms = [1, 2, 3, 7, 1_000].map(|failures| pause(100, 5_000, failures).as_millis());
+        assert_eq!(ms, [100, 200, 400, 5_000, 5_000]);
+        assert_eq!(pause(u64::MAX, 9, 64).as_millis(), 9);
+    }
+}

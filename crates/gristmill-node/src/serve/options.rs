@@ -1,0 +1,95 @@
+//! Where a server listens and what its limits are.
+
+use super::Hosted;
+use crate::wire::{NAME_BYTES_MAX, SamplesHead};
+use crate::{Error, Result};
+
+/// Where a server listens, and how much it bears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// Address and port for TCP; "" for none.
+    pub listen: String,
+    /// Path of a Unix socket; "" for none.
+    pub unix: String,
+    /// Address and port for `/metrics` and `/healthz`; "" for none.
+    pub http: String,
+    /// The certificate chain (PEM); with it TCP and HTTP speak TLS.
+    pub tls_cert: String,
+    /// Its private key (PEM).
+    pub tls_key: String,
+    /// Open connections.
+    pub connections_max: u64,
+    /// Requests in flight on one connection.
+    pub requests_max: u64,
+    /// Bytes of answers in memory for one connection.
+    pub connection_bytes_max: u64,
+    /// Bytes of answers in memory for all connections.
+    pub bytes_in_flight_max: u64,
+    /// The largest sample that is sent.
+    pub sample_bytes_max: u64,
+    /// How long a handshake may take.
+    pub handshake_ms_max: u64,
+    /// How long a connection may be silent.
+    pub idle_ms_max: u64,
+    /// How long a client may not read, or leave a message unfinished.
+    pub write_ms_max: u64,
+    /// How long to finish what is in flight when asked to end.
+    pub drain_ms_max: u64,
+}
+
+impl Default for ServeOptions {
+    fn default() -> ServeOptions {
+        ServeOptions {
+            listen: "127.0.0.1:7077".into(),
+            unix: String::new(),
+            http: String::new(),
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            connections_max: 4_096,
+            requests_max: 256,
+            connection_bytes_max: 32 << 20,
+            bytes_in_flight_max: 256 << 20,
+            sample_bytes_max: 256 << 20,
+            handshake_ms_max: 5_000,
+            idle_ms_max: 600_000,
+            write_ms_max: 30_000,
+            drain_ms_max: 10_000,
+        }
+    }
+}
+
+impl ServeOptions {
+    /// The longest answer.
+    pub(super) fn answer_bytes_max(&self) -> u32 {
+        // The sample, or what a group of small ones may take, and the table in front.
+        let most = self.sample_bytes_max.max(4 << 20) + SamplesHead::bytes(crate::wire::ENTRIES_MAX) as u64;
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
+    /// What cannot work, said before anything is opened.
+    pub(super) fn check(&self, hosted: &[Hosted]) -> Result<()> {
+        if self.listen.is_empty() && self.unix.is_empty() {
+            return Err(Error::config("there is nothing to listen on: neither an address nor a Unix socket")
+                .hint("set serve.listen (--listen) or serve.unix (--unix)"));
+        }
+        if self.tls_cert.is_empty() != self.tls_key.is_empty() {
+            return Err(Error::config("TLS needs both a certificate and its key; one of them is missing")
+                .hint("set serve.tls_cert (--tls-cert) and serve.tls_key (--tls-key)"));
+        }
+        if hosted.is_empty() {
+            return Err(Error::config("there is no data set to serve"));
+        }
+        for (at, one) in hosted.iter().enumerate() {
+            let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if one.name.is_empty() || one.name.len() > NAME_BYTES_MAX || !one.name.chars().all(fine) {
+                return Err(Error::config(format!("{:?} is not a name for a data set", one.name)).hint(
+                    "names have letters, digits, - _ and ., since they stand in URLs; set it with --name",
+                ));
+            }
+            if hosted[..at].iter().any(|other| other.name == one.name) {
+                return Err(Error::config(format!("two data sets have the name {:?}", one.name)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Answers on their way out: many small ones in one system call, samples from where they lie.
+
+use crate::node::Served;
+use crate::wire::{Entry, Failure, SamplesHead, Verb, end_frame, put_frame};
+use crate::{Error, Result};
+use bytes::{Buf, Bytes, BytesMut};
+use gristmill_core::SampleId;
+use std::io::{self, IoSlice};
+use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::timeout;
+
+/// How many answers are written together.
+const TOGETHER: usize = 64;
+/// How many pieces go into one system call; the system itself takes 1,024.
+const PIECES: usize = 256;
+
+/// What an answer holds until it is written: a place among the requests, and bytes here and in all.
+#[derive(Debug, Default)]
+pub(super) struct Booked {
+    _permits: Option<[OwnedSemaphorePermit; 3]>,
+}
+
+impl Booked {
+    pub(super) fn new(permits: [OwnedSemaphorePermit; 3]) -> Booked {
+        Booked { _permits: Some(permits) }
+    }
+}
+
+/// One frame: its head, and bytes that follow it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    head: Bytes,
+    pieces: Vec<Bytes>,
+    _booked: Booked,
+}
+
+impl Answer {
+    /// A frame whose body `fill` writes.
+    pub(super) fn new(verb: Verb, request: u32, fill: impl FnOnce(&mut BytesMut)) -> Answer {
+        let mut out = BytesMut::new();
+        let start = put_frame(&mut out, verb, request);
+        fill(&mut out);
+        end_frame(&mut out, start, 0);
+        Answer { head: out.freeze(), pieces: Vec::new(), _booked: Booked::default() }
+    }
+
+    /// The word that a request is done, or why it is not.
+    pub(super) fn of(request: u32, outcome: &Result<()>) -> Answer {
+        match outcome {
+            Ok(()) => Answer::new(Verb::Done, request, |_| {}),
+            Err(error) => Answer::new(Verb::Failed, request, |out| Failure::encode(error, out)),
+        }
+    }
+
+    /// A sentence after which the connection ends.
+    pub(super) fn refusal(error: &Error) -> Answer {
+        Answer::new(Verb::Refused, 0, |out| Failure::encode(error, out))
+    }
+
+    /// Samples, from the place `first` of their request on.
+    pub(super) fn samples(
+        request: u32,
+        first: u32,
+        results: impl ExactSizeIterator<Item = (SampleId, Result<Served>)>,
+        booked: Booked,
+    ) -> Answer {
+        let mut entries: Vec<Entry> = Vec::with_capacity(results.len());
+        let mut pieces = Vec::with_capacity(results.len());
+        for (asked, result) in results {
+            let (entry, sentence) = SamplesHead::entry(asked, &result);
+            entries.push(entry);
+            match (result, sentence) {
+                (Ok(served), _) => pieces.push(served.bytes),
+                (Err(_), Some(sentence)) => pieces.push(sentence.into()),
+                (Err(_), None) => {}
+            }
+        }
+        let more = entries.iter().map(|entry| entry.bytes as usize).sum();
+        let mut head = BytesMut::with_capacity(crate::wire::HEADER_BYTES + SamplesHead::bytes(entries.len()));
+        let start = put_frame(&mut head, Verb::Samples, request);
+        SamplesHead { first, entries }.encode(&mut head);
+        end_frame(&mut head, start, more);
+        Answer { head: head.freeze(), pieces, _booked: booked }
+    }
+
+    /// The same answer, which holds what was booked for it.
+    pub(super) fn holding(self, booked: Booked) -> Answer {
+        Answer { _booked: booked, ..self }
+    }
+
+    /// The bytes of samples in it.
+    pub(super) fn sample_bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+}
+
+/// Writes answers until there will be no more. A client that reads nothing for `limit` ends it with an error.
+pub(super) async fn write<W: AsyncWrite + Unpin>(
+    to: &mut W,
+    answers: &mut mpsc::Receiver<Answer>,
+    limit: Duration,
+) -> io::Result<()> {
+    let mut batch: Vec<Answer> = Vec::with_capacity(TOGETHER);
+    loop {
+        if answers.recv_many(&mut batch, TOGETHER).await == 0 {
+            return Ok(());
+        }
+        write_batch(to, &mut batch, limit).await?;
+        // What the answers had booked is free again.
+        batch.clear();
+    }
+}
+
+async fn write_batch<W: AsyncWrite + Unpin>(
+    to: &mut W,
+    batch: &mut [Answer],
+    limit: Duration,
+) -> io::Result<()> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let mut pieces = batch
+        .iter_mut()
+        .flat_map(|answer| std::iter::once(&mut answer.head).chain(answer.pieces.iter_mut()))
+        .filter(|piece| !piece.is_empty())
+        .collect::<Vec<_>>();
+    let mut from = 0;
+    while from < pieces.len() {
+        let end = pieces.len().min(from + PIECES);
+        let mut written = {
+            let slices: Vec<IoSlice<'_>> =
+                pieces[from..end].iter().map(|piece| IoSlice::new(piece)).collect();
+            timeout(limit, to.write_vectored(&slices)).await.map_err(late)??
+        };
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while written > 0 {
+            let now = written.min(pieces[from].len());
+            pieces[from].advance(now);
+            written -= now;
+            if pieces[from].is_empty() {
+                from += 1;
+            }
+        }
+    }
+    timeout(limit, to.flush()).await.map_err(late)?
+}

@@ -1,0 +1,109 @@
+//! The answer that carries samples: a table of what is there, then the bytes one after the other.
+//!
+//! The table comes first, so that a receiver knows every length before it reads the first byte of a sample, and can
+//! read large ones straight into memory of their own.
+
+use super::frame::Cut;
+use super::message::Failure;
+use super::{ENTRIES_MAX, SENTENCE_BYTES_MAX};
+use crate::Result;
+use crate::node::{Served, Tier};
+use bytes::{BufMut, BytesMut};
+use gristmill_core::SampleId;
+
+/// The size of what stands in front of the table.
+const HEAD_BYTES: usize = 8;
+/// The size of one row of the table.
+const ENTRY_BYTES: usize = 12;
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Which sample is served.
+    pub id: SampleId,
+    /// Where it was found.
+    pub tier: Tier,
+    /// 0, or the kind of the error whose sentence stands where the bytes would.
+    pub code: u8,
+    /// How many bytes belong to it.
+    pub bytes: u32,
+}
+
+/// What stands before the bytes of samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SamplesHead {
+    /// The place in the request of the first sample.
+    pub first: u32,
+    /// One row per sample.
+    pub entries: Vec<Entry>,
+}
+
+impl SamplesHead {
+    /// The size of the head and its table for so many samples.
+    pub const fn bytes(samples: usize) -> usize {
+        HEAD_BYTES + samples * ENTRY_BYTES
+    }
+
+    /// The row of one result, and its error's sentence.
+    pub fn entry(asked: SampleId, result: &Result<Served>) -> (Entry, Option<String>) {
+        match result {
+            Ok(served) => {
+                let bytes = served.bytes.len() as u32;
+                (Entry { id: served.id, tier: served.tier, code: 0, bytes }, None)
+            }
+            Err(error) => {
+                let text = Failure::text(error);
+                let (code, bytes) = (Failure::code(error), text.len() as u32);
+                (Entry { id: asked, tier: Tier::Store, code, bytes }, Some(text))
+            }
+        }
+    }
+
+    /// Writes head and table; the bytes are the caller's to send after it.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u32_le(self.first);
+        out.put_u32_le(self.entries.len() as u32);
+        for entry in &self.entries {
+            out.put_u32_le(entry.id.0);
+            out.put_u8(entry.tier as u8);
+            out.put_u8(entry.code);
+            out.put_u16_le(0);
+            out.put_u32_le(entry.bytes);
+        }
+    }
+
+    /// How many samples a frame holds, from the first [`HEAD_BYTES`] of its body, so that the table can be read.
+    pub fn count(front: &[u8]) -> Result<usize> {
+        let mut cut = Cut::new(front, "samples");
+        cut.u32()?;
+        match cut.u32()? as usize {
+            count if (1..=ENTRIES_MAX).contains(&count) => Ok(count),
+            count => Err(cut.bad(&format!("it holds {count} samples, not 1 to {ENTRIES_MAX}"))),
+        }
+    }
+
+    /// Reads head and table of a body that is `body_bytes` long with the samples.
+    pub fn decode(table: &[u8], body_bytes: u32) -> Result<SamplesHead> {
+        let count = SamplesHead::count(table)?;
+        let mut cut = Cut::new(table, "samples");
+        let first = cut.u32()?;
+        cut.u32()?;
+        let mut entries = Vec::with_capacity(count);
+        let mut total = SamplesHead::bytes(count) as u64;
+        for _ in 0..count {
+            let (id, tier, code) = (SampleId(cut.u32()?), cut.u8()?, cut.u8()?);
+            let (zero, bytes) = (cut.array::<2>()?, cut.u32()?);
+            let Some(&tier) = Tier::ALL.get(tier as usize) else { return Err(cut.bad("it names no tier")) };
+            if zero != [0, 0] || (code != 0 && bytes as usize > SENTENCE_BYTES_MAX) {
+                return Err(cut.bad("a row of its table is not valid"));
+            }
+            total += u64::from(bytes);
+            entries.push(Entry { id, tier, code, bytes });
+        }
+        if total != u64::from(body_bytes) {
+            return Err(cut.bad("its table does not fit its length"));
+        }
+        cut.end()?;
+        Ok(SamplesHead { first, entries })
+    }
+}

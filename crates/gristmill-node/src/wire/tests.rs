@@ -1,0 +1,1 @@
+//! What is written is read back; what is not valid is an error.
