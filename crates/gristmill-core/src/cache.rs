@@ -20,6 +20,8 @@
 
 mod bits;
 pub mod cold;
+#[cfg(test)]
+mod epochs;
 mod heap;
 pub mod jobs;
 #[cfg(test)]

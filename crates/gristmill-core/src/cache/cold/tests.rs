@@ -26,7 +26,7 @@ proptest! {
         epochs in prop::collection::vec((prop::collection::vec(any::<bool>(), 40), any::<u64>()), 1..4),
     ) {
         let mut cold = region(&sizes, bytes_max);
-        let mut held = vec![false; 40];
+        let mut held = [false; 40];
         let mut coming: Vec<Pack> = Vec::new();
         for (epoch, (is_cold, random)) in epochs.into_iter().enumerate() {
             let mut stream = Stream::from_key(random);

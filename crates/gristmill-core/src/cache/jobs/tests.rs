@@ -28,7 +28,7 @@ fn a_probe_takes_twenty_of_each_and_comes_again() {
 fn relative_scores_are_ranks_or_shares() {
     assert_eq!(relative(&[30.0, 1.0, 2.0, 1e9], Relative::Rank), [0.75, 0.25, 0.5, 1.0]);
     assert_eq!(relative(&[5.0, 1.0, 5.0, 5.0], Relative::Rank), [0.75, 0.25, 0.75, 0.75], "equals are alike");
-    assert_eq!(relative(&[1.0, f32::NAN, 0.5], Relative::Rank)[1], 1.0);
+    assert_eq!(relative(&[1.0, f32::NAN, 0.5, 0.1], Relative::Rank), [0.75, 1.0, 0.5, 0.25]);
     assert_eq!(relative(&[1.0, 3.0, 0.0], Relative::Share), [0.25, 0.75, 0.0]);
     assert_eq!(relative(&[0.0, 0.0], Relative::Share), [0.0, 0.0]);
     assert_eq!(relative(&[0.5, 2.0, -1.0], Relative::Plain), [0.5, 1.0, 0.0]);
