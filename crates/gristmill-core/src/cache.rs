@@ -20,8 +20,12 @@
 
 mod bits;
 pub mod cold;
+#[cfg(test)]
+mod epochs;
 mod heap;
 pub mod jobs;
+#[cfg(test)]
+mod model;
 mod options;
 pub mod owner;
 mod plans;
@@ -391,6 +395,9 @@ impl Cache {
     }
 
     fn keep(&mut self, id: u32) {
+        if self.options.policy == Policy::Foresight {
+            self.missed.set(id, false);
+        }
         self.hot_bytes += self.size(id).unwrap_or(0);
         self.heap.set(id, self.key_of(id));
         self.log.changed(id, self.sizes.len());

@@ -50,7 +50,8 @@ pub enum Served {
     Exact,
     /// This one instead, under its own id.
     StandIn(SampleId),
-    /// Nothing is here that was not served yet: wait for a pack, or read the sample itself.
+    /// Nothing is here that was not served yet: wait for a pack, or read the sample itself. If it takes no part
+    /// ([`Cold::takes_part`]), waiting is in vain.
     Empty,
 }
 
@@ -192,8 +193,9 @@ impl Cold {
     /// served again, and who is cold no more goes.
     pub fn begin(&mut self, epoch: u64, ids: &[u32], gone: &mut Vec<SampleId>) {
         self.wanted.clear();
-        let known = ids.iter().filter(|id| (**id as usize) < self.places.len());
-        known.for_each(|&id| _ = self.wanted.set(id, true));
+        let fits =
+            |id: &&u32| self.sizes.get(**id as usize).is_some_and(|size| u64::from(*size) <= self.bytes_max);
+        ids.iter().filter(fits).for_each(|&id| _ = self.wanted.set(id, true));
         let here: Vec<u32> = self.fresh.drain(..).chain(self.used.drain(..)).collect();
         self.used_bytes = 0;
         for id in here {
@@ -205,7 +207,7 @@ impl Cold {
                 gone.push(SampleId(id));
             }
         }
-        self.cut(epoch, ids);
+        self.cut(epoch);
         self.stream = Stream::new(self.seed, epoch, Purpose::PackOrder, &[1]);
         (self.waits, self.low, self.filled) = (0, 1.0, false);
     }
@@ -254,13 +256,21 @@ impl Cold {
         pack.ids.iter().for_each(|id| _ = self.came(id.0));
     }
 
-    /// Serves a request for a cold sample.
+    /// Whether this sample is read in packs in this epoch: it is cold, small enough, and was not read past the region.
+    pub fn takes_part(&self, id: SampleId) -> bool {
+        (id.0 as usize) < self.places.len() && self.wanted.has(id.0)
+    }
+
+    /// Serves a request for a cold sample. One that takes no part gets no stand-in: nobody would be read for it.
     pub fn serve(&mut self, id: SampleId) -> Served {
+        if !self.takes_part(id) {
+            return Served::Empty;
+        }
         if self.filled && !self.packs.is_empty() {
             let ready = (self.bytes - self.used_bytes) as f64 / self.bytes_max.max(1) as f64;
             self.low = self.low.min(ready);
         }
-        if self.places.get(id.0 as usize).is_some_and(|place| *place < USED) {
+        if self.places[id.0 as usize] < USED {
             self.take(id.0);
             return Served::Exact;
         }
@@ -370,14 +380,9 @@ impl Cold {
         came
     }
 
-    fn cut(&mut self, epoch: u64, ids: &[u32]) {
-        let mut candidates: Vec<u32> = ids
-            .iter()
-            .copied()
-            .filter(|&id| (id as usize) < self.places.len() && !self.here(id) && !self.coming.has(id))
-            .collect();
-        candidates.sort_unstable();
-        candidates.dedup();
+    fn cut(&mut self, epoch: u64) {
+        let absent = |id: &u32| self.wanted.has(*id) && !self.here(*id) && !self.coming.has(*id);
+        let candidates: Vec<u32> = (0..self.places.len() as u32).filter(absent).collect();
         // Two packs must fit, or nothing could be served while the next one is read.
         let bytes_max = self.pack.bytes.min(self.bytes_max / 2);
         let mut packs: Vec<(u32, u32)> = Vec::new();
@@ -400,3 +405,6 @@ impl Cold {
         self.candidates = candidates;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -269,3 +269,6 @@ pub fn relative(scores: &[f32], kind: Relative) -> Vec<f32> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

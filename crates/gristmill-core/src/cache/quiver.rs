@@ -175,3 +175,6 @@ impl Slots {
         self.packages.overhead_bytes() + 8 * self.left.len() as u64
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,6 +66,11 @@ impl Cache {
         }
     }
 
+    /// Whether this sample is read in packs in this epoch, so that waiting for one may help.
+    pub fn takes_part(&self, id: SampleId) -> bool {
+        self.cold.as_ref().is_some_and(|cold| cold.takes_part(id))
+    }
+
     /// A cold sample is read from the store past the cold region, so no pack of this epoch need have it.
     pub fn skip(&mut self, id: SampleId) {
         if let Some(cold) = &mut self.cold {

@@ -110,10 +110,11 @@ impl Cache {
         }
     }
 
-    /// Puts new values and the new order in place. Nobody comes or goes by it.
-    pub fn swap(&mut self, shadow: Shadow) {
+    /// Puts new values and the new order in place. Nobody comes or goes by it. Returns the old ones, which take their
+    /// time to be freed: drop them off the lock.
+    pub fn swap(&mut self, shadow: Shadow) -> Shadow {
         if !self.options.policy.values() || shadow.values.len() != self.sizes.len() {
-            return;
+            return shadow;
         }
         let log = std::mem::take(&mut self.log);
         self.log.generation = log.generation;
@@ -123,7 +124,7 @@ impl Cache {
             let mut heap = std::mem::replace(&mut self.heap, Heap::new(0));
             heap.rekey(|id| self.key_of(id));
             self.heap = heap;
-            return;
+            return Shadow { generation: log.generation, values: before, heap: shadow.heap };
         }
         let mut heap = shadow.heap;
         for &id in log.changed.iter().chain(&log.updated) {
@@ -133,7 +134,8 @@ impl Cache {
                 heap.remove(id);
             }
         }
-        self.heap = heap;
+        let heap = std::mem::replace(&mut self.heap, heap);
+        Shadow { generation: log.generation, values: before, heap }
     }
 
     /// New values at once, for a caller that has no lock to care for.

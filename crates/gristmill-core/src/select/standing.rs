@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn what_is_said_is_what_comes() {
         // Way, options, least correlation over the epochs that leave something out.
-        let cases: [(&str, &[(&str, &str)], f64); 8] = [
+        type Options = &'static [(&'static str, &'static str)];
+        let cases: [(&str, Options, f64); 8] = [
             ("bucket", &[("warmup", "1")], 0.99),
             ("bucket", &[("warmup", "1"), ("soft", "0.7")], 0.4),
             ("online", &[], 0.4),

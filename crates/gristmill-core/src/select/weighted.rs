@@ -156,11 +156,19 @@ pub(super) fn wanted(options: &Weighted, memory: &Memory, context: &Context<'_>)
         return vec![1.0; context.samples()];
     }
     let (chances, _) = chances(options, memory, context);
-    let one = |(chance, saved): (f32, &f32)| {
-        let epochs = ((1.0 - saved) / chance.max(1e-6)).ceil().max(1.0);
-        if chance >= 1.0 { 1.0 } else { 1.0 / epochs }
-    };
-    chances.into_iter().zip(&memory.saved).map(one).collect()
+    chances.into_iter().zip(&memory.saved).map(|(chance, &saved)| outlook(chance, saved)).collect()
+}
+
+/// How likely a sample with this chance is trained, that has saved so much.
+fn outlook(chance: f32, saved: f32) -> f32 {
+    // In epochs until its turn, from 0. A turn that has only just come may yet move, since chances fall as the model
+    // learns; one that would have come with half the chance will not.
+    let until = (1.0 - saved) / chance.max(1e-6);
+    match chance >= 1.0 {
+        true => 1.0,
+        false if until <= 1.0 => 1.0 - 0.2 * until,
+        false => 0.8 / until.ceil(),
+    }
 }
 
 fn chance(worth: f32, threshold: f64, least: f64) -> f32 {
