@@ -218,12 +218,15 @@ impl Node {
             if let Some(values) = &changed.values {
                 let snapshot = shelf.policy().snapshot();
                 let shadow = snapshot.rebuild(values.clone())?;
-                shelf.policy().swap(shadow);
+                let old = shelf.policy().swap(shadow);
+                drop(old);
             }
         }
         if let Some(values) = changed.values {
             let shadow = snapshot.rebuild(values)?;
-            inner.memory().change(|policy, _| policy.swap(shadow));
+            let mut old = None;
+            inner.memory().change(|policy, _| old = Some(policy.swap(shadow)));
+            drop(old); // outside of the lock: it is as large as the new order
         }
         inner.bell.ring();
         Ok(())
