@@ -17,11 +17,14 @@ pub use cache::{CacheSize, DiskPlace};
 pub use keys::{KEYS, Key};
 pub use units::{format_bytes, parse_bytes};
 
+use crate::client::ClientOptions;
 use crate::disk::DiskOptions;
 use crate::loader::{LoaderOptions, OnBad};
 use crate::node::NodeOptions;
 use crate::selection::{FamilyUse, SelectionOptions};
+use crate::serve::ServeOptions;
 use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
+use crate::token::Token;
 use crate::{Error, Kind, Result};
 use gristmill_core::cache::Policy;
 use gristmill_core::nearest::nearest;
@@ -33,8 +36,8 @@ use std::path::{Path, PathBuf};
 
 /// The largest config file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Variables that are ours and no settings: the config file, and the data that tests and benchmarks read.
-const OTHER_VARIABLES: [&str; 2] = ["GRISTMILL_CONFIG", "GRISTMILL_DATA"];
+/// Variables that are ours and no settings: the config file, the data that tests and benchmarks read, the token.
+const OTHER_VARIABLES: [&str; 3] = ["GRISTMILL_CONFIG", "GRISTMILL_DATA", crate::token::VARIABLE];
 /// How long an attempt may take where reads are spoiled on purpose, so that a stall is soon over.
 const FAULTY_ATTEMPT_MS_MAX: u64 = 1_000;
 
@@ -102,6 +105,10 @@ pub struct Settings {
     pub(crate) families: FamilyUse,
     /// Options of the selection that somebody set, by name.
     pub(crate) selection_options: BTreeMap<&'static str, String>,
+    pub(crate) serve: ServeOptions,
+    pub(crate) serve_name: String,
+    pub(crate) token_file: String,
+    pub(crate) tls_ca: String,
 }
 
 /// Settings together with who set each of them.
@@ -204,8 +211,9 @@ impl Config {
             let toml::Value::Table(values) = values else {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
-                return Err(error
-                    .hint("sections are [loader], [recipe], [selection], [cache], [store] and [catalog]"));
+                return Err(error.hint(
+                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [serve] and [client]",
+                ));
             };
             for (name, value) in values {
                 let index = find(&format!("{section}.{name}"), &path.display().to_string())?;
@@ -343,6 +351,28 @@ impl Settings {
             hot_share: self.cache_hot_share,
             seed: self.seed,
         })
+    }
+
+    /// Where a server listens and what its limits are.
+    pub fn serve(&self) -> ServeOptions {
+        self.serve.clone()
+    }
+
+    /// The name under which a data set is served; "" to take it from the source.
+    pub fn serve_name(&self) -> &str {
+        &self.serve_name
+    }
+
+    /// The token, if there is one: of the file that is set, or of `GRISTMILL_TOKEN`.
+    pub fn token(&self) -> Result<Option<Token>> {
+        let file = Some(Path::new(&self.token_file)).filter(|path| !path.as_os_str().is_empty());
+        Token::load(file)
+    }
+
+    /// How another node is reached.
+    pub fn client(&self) -> Result<ClientOptions> {
+        let tls_ca = (!self.tls_ca.is_empty()).then(|| PathBuf::from(&self.tls_ca));
+        Ok(ClientOptions { token: self.token()?, tls_ca, ..ClientOptions::default() })
     }
 
     /// The recipe: a preset's name or a file.

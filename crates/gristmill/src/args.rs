@@ -5,8 +5,10 @@
     reason = "these comments are the help text, where backticks would be printed"
 )]
 
+mod serve;
 mod train;
 
+pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
 pub(crate) use train::{CompareSelectionArgs, Falls, ModelArgs, TrainArgs};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -73,6 +75,18 @@ Examples:
   gristmill families /data/train --page families.html      look at what was found
   gristmill families /data/train --radius 2 --cross-label  stricter; finds wrong labels")]
     Families(FamiliesArgs),
+    /// Serve a data set to several jobs and machines
+    #[command(after_help = "\
+Examples:
+  gristmill serve /data/train --unix /run/grist.sock --http 127.0.0.1:9077
+  openssl rand -hex 32 > token; gristmill serve /data/train --listen 0.0.0.0:7077 --token-file token
+
+Clients name it grist://host:7077/train, grists:// with TLS, or grist+unix:///run/grist.sock. The token comes from a file
+or GRISTMILL_TOKEN; beyond this machine there must be one. SIGTERM and Ctrl-C finish what is in flight first.")]
+    Serve(Box<ServeArgs>),
+    /// Show what a node does
+    #[command(after_help = "Example:\n  gristmill status grist://127.0.0.1:7077 --watch")]
+    Status(StatusArgs),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -262,6 +276,12 @@ wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; bytes, retries, s
 After several epochs one more object, with \"total\": true, holds their medians."
     )]
     Load(Box<LoadArgs>),
+    /// How many samples a node sends per second and per second of CPU, beside Redis and bare TCP
+    #[command(after_help = "\
+JSON fields: transport (tcp, unix, client-tcp, client-unix, loopback, redis-mget, redis-get), load (batched: one connection,
+32 samples per message, 2 messages in flight; mixed: 8 connections, half of them ask for single samples), sample_bytes,
+requests_per_s and requests_per_cpu_s (a request is one sample; CPU is the server's), p99_ms (of a message).")]
+    Serve(BenchServeArgs),
     /// Say what a catalog of very many samples costs to open, hold and order
     #[command(after_help = "Example:\n  gristmill bench scale --samples 10000000")]
     Scale(ScaleArgs),

@@ -1,6 +1,7 @@
 //! One file per command; what they share is here.
 
 mod bench;
+mod bench_serve;
 mod catalog;
 mod check;
 mod compare;
@@ -8,7 +9,9 @@ mod config;
 mod families;
 mod profile;
 mod scale;
+mod serve;
 mod source;
+mod status;
 mod train;
 
 use crate::args::{Args, Bench, Catalog, Command, Common, Compare, Kind};
@@ -37,6 +40,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Families(args) => families::families(&args),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
+        Command::Bench(Bench::Serve(args)) => bench_serve::run(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Status(args) => status::status(&args),
         Command::Compare(Compare::Selection(args)) => compare::selection(&args),
         Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use gristmill_node::{Error, Kind};
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 /// Prints one line of data.
 pub(crate) fn line(text: impl Display) -> Result<()> {
@@ -27,6 +27,11 @@ fn escaped(text: &str, keep_lines: bool) -> String {
         if obeyed(c) { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
+}
+
+/// Clears the terminal for what is shown again and again; elsewhere what came before stays.
+pub(crate) fn clear() -> Result<()> {
+    if io::stdout().is_terminal() { write("\x1b[H\x1b[2J") } else { Ok(()) }
 }
 
 /// Prints one JSON object on a line of its own.

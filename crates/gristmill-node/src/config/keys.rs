@@ -18,7 +18,7 @@ const PIXELS_MAX: u64 = 1 << 36;
 const BYTES_MAX: u64 = 1 << 50;
 
 /// One setting.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// Section and name, as in TOML.
     pub name: &'static str,
@@ -87,6 +87,10 @@ impl Default for Settings {
             class_floor: 0.05,
             families: FamilyUse::Off,
             selection_options: std::collections::BTreeMap::new(),
+            serve: crate::serve::ServeOptions::default(),
+            serve_name: String::new(),
+            token_file: String::new(),
+            tls_ca: String::new(),
         }
     }
 }
@@ -104,6 +108,9 @@ macro_rules! key {
         }
     };
 }
+
+// After the macro, which it uses.
+mod serve;
 
 /// An option that only some ways to select have. Empty is the way's own default.
 macro_rules! selection_key {
@@ -126,7 +133,21 @@ macro_rules! selection_key {
 }
 
 /// Every setting there is.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + serve::SERVE.len() }>(OWN, serve::SERVE);
+
+/// Two tables as one.
+const fn joined<const N: usize>(first: &[Key], second: &[Key]) -> [Key; N] {
+    let mut all = [first[0]; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = if at < first.len() { first[at] } else { second[at - first.len()] };
+        at += 1;
+    }
+    all
+}
+
+/// Those of loading, selecting and reading.
+const OWN: &[Key] = &[
     key!("loader.batch", "samples per batch on one rank", batch, whole::<u32, 1, U32_MAX>, shown),
     key!(
         "loader.threads",
@@ -385,8 +406,12 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn bytes<const MIN: u64>(text: &str) -> Result<u64, String> {
-    let size = parse_bytes(text).filter(|bytes| (MIN..=BYTES_MAX).contains(bytes));
-    size.ok_or_else(|| format!("a size from {MIN} to {} such as 512MiB", format_bytes(BYTES_MAX)))
+    bytes_to::<MIN, BYTES_MAX>(text)
+}
+
+fn bytes_to<const MIN: u64, const MAX: u64>(text: &str) -> Result<u64, String> {
+    let size = parse_bytes(text).filter(|bytes| (MIN..=MAX).contains(bytes));
+    size.ok_or_else(|| format!("a size from {MIN} to {} such as 512MiB", format_bytes(MAX)))
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

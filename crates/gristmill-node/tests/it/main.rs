@@ -8,4 +8,5 @@ mod families;
 mod loader;
 mod remote;
 mod selection;
+mod serve;
 mod store;

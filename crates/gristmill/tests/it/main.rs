@@ -10,6 +10,7 @@ mod memory;
 mod options;
 mod profile;
 mod resume;
+mod serve;
 mod train;
 
 use std::path::{Path, PathBuf};

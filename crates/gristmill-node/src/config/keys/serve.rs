@@ -1,0 +1,102 @@
+//! The settings of `gristmill serve` and of those who ask it.
+
+use super::{HOUR_MS, Key, U32_MAX, WEEK_MS, bytes_to, format_bytes, shown, text, whole};
+
+/// Every setting of the wire.
+pub(super) const SERVE: &[Key] = &[
+    key!("serve.listen", "address and port for TCP; empty for none", serve.listen, text, shown),
+    key!("serve.unix", "path of a Unix socket; empty for none", serve.unix, text, shown),
+    key!("serve.http", "address and port for /metrics and /healthz; empty for none", serve.http, text, shown),
+    key!(
+        "serve.name",
+        "the name of the data set in URLs; empty takes it from the source",
+        serve_name,
+        text,
+        shown
+    ),
+    key!(
+        "serve.token_file",
+        "file with the token that lets clients in, on both sides; GRISTMILL_TOKEN holds it where there is no file",
+        token_file,
+        text,
+        shown
+    ),
+    key!(
+        "serve.tls_cert",
+        "certificate chain (PEM); with it TCP and HTTP speak TLS",
+        serve.tls_cert,
+        text,
+        shown
+    ),
+    key!("serve.tls_key", "private key of that certificate (PEM)", serve.tls_key, text, shown),
+    key!(
+        "serve.connections_max",
+        "open connections",
+        serve.connections_max,
+        whole::<u64, 1, 1_000_000>,
+        shown
+    ),
+    key!(
+        "serve.requests_max",
+        "requests in flight on one connection",
+        serve.requests_max,
+        whole::<u64, 1, 65_536>,
+        shown
+    ),
+    key!(
+        "serve.connection_bytes_max",
+        "bytes of answers in memory for one connection",
+        serve.connection_bytes_max,
+        bytes_to::<1, U32_MAX>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "serve.bytes_in_flight_max",
+        "bytes of answers in memory for all connections",
+        serve.bytes_in_flight_max,
+        bytes_to::<1, U32_MAX>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "serve.sample_bytes_max",
+        "the largest sample that is sent",
+        serve.sample_bytes_max,
+        bytes_to::<1, { 1 << 30 }>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "serve.handshake_ms_max",
+        "how long a handshake may take",
+        serve.handshake_ms_max,
+        whole::<u64, 1, HOUR_MS>,
+        shown
+    ),
+    key!(
+        "serve.idle_ms_max",
+        "how long a connection may be silent",
+        serve.idle_ms_max,
+        whole::<u64, 300, WEEK_MS>,
+        shown
+    ),
+    key!(
+        "serve.write_ms_max",
+        "how long a client may not read, or leave a message unfinished",
+        serve.write_ms_max,
+        whole::<u64, 1, HOUR_MS>,
+        shown
+    ),
+    key!(
+        "serve.drain_ms_max",
+        "how long to finish what is in flight when asked to end",
+        serve.drain_ms_max,
+        whole::<u64, 0, HOUR_MS>,
+        shown
+    ),
+    key!(
+        "client.tls_ca",
+        "certificate authority (PEM) that signed the node's certificate; with it TLS is used",
+        tls_ca,
+        text,
+        shown
+    ),
+];

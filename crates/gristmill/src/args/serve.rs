@@ -1,0 +1,74 @@
+//! What can be typed for `serve`, `status` and `bench serve`.
+
+#![expect(
+    clippy::doc_markdown,
+    reason = "these comments are the help text, where backticks would be printed"
+)]
+
+use super::Common;
+use clap::Args as ClapArgs;
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ServeArgs {
+    /// A data set (path or URL) or a catalog file
+    pub(crate) source: String,
+    /// Listen for TCP on this address and port [default: 127.0.0.1:7077]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Listen on this Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Option<String>,
+    /// Show /metrics and /healthz on this address and port
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// The name of the data set in URLs [default: the last part of the source]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Read the token that lets clients in from FILE [default: $GRISTMILL_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<String>,
+    /// The certificate chain (PEM); TCP and HTTP then speak TLS
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<String>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatusArgs {
+    /// The node: grist://host:port, grists:// for TLS, or grist+unix:///path
+    pub(crate) url: String,
+    /// Show it again every other second, with what happened between
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Read the token from FILE [default: $GRISTMILL_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<String>,
+    /// The certificate authority (PEM) that signed the node's certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchServeArgs {
+    /// Measure against the Redis server at this address [default: start redis-server if it is installed]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) redis: Option<String>,
+    /// How long each measurement takes, 0.1 to 60
+    #[arg(long, default_value_t = 1.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// How often everything is measured, 1 to 99; medians are shown
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) rounds: usize,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Be the server that sends bare bytes (for the benchmark itself)
+    #[arg(long, hide = true)]
+    pub(crate) bare: bool,
+}

@@ -1,0 +1,94 @@
+//! `gristmill serve`: a data set behind sockets, until the process is asked to end.
+
+use super::catalogued;
+use crate::args::ServeArgs;
+use crate::output::{counted, json, line, name, say, size};
+use crate::stop;
+use anyhow::Result;
+use gristmill_node::node::Node;
+use gristmill_node::open;
+use gristmill_node::serve::{Hosted, Server};
+use serde_json::json;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
+    let config = args.common.config(&[
+        ("serve.listen", args.listen.as_ref()),
+        ("serve.unix", args.unix.as_ref()),
+        ("serve.http", args.http.as_ref()),
+        ("serve.name", args.name.as_ref()),
+        ("serve.token_file", args.token_file.as_ref()),
+        ("serve.tls_cert", args.tls_cert.as_ref()),
+        ("serve.tls_key", args.tls_key.as_ref()),
+    ])?;
+    let settings = config.settings();
+    let token = settings.token()?;
+    let opened = catalogued(&args.source, None, &config, None, args.common.json)?;
+    let set = open::data_set(opened.catalog, settings, &stop::asked)?;
+    let (samples, bytes) = (set.catalog().len(), set.catalog().total_bytes()?);
+    let called = match settings.serve_name() {
+        "" => name_of(&args.source),
+        given => given.to_string(),
+    };
+    let hosted = Hosted { name: called.clone(), node: Arc::new(Node::new(Arc::new(set))) };
+    let server = Server::start(settings.serve(), token, vec![hosted])?;
+    let terminated = server.terminated()?;
+    let tls = !settings.serve().tls_cert.is_empty();
+    let tcp = server.tcp().map(|at| format!("{}://{at}/{called}", if tls { "grists" } else { "grist" }));
+    let unix = server.unix().map(|path| format!("grist+unix://{}", path.display()));
+    let http = server.http().map(|at| format!("{}://{at}/metrics", if tls { "https" } else { "http" }));
+    if args.common.json {
+        json(&json!({
+            "name": called, "samples": samples, "bytes": bytes, "tcp": tcp, "unix": unix, "http": http,
+        }))?;
+    } else {
+        let places: Vec<String> = [tcp, unix, http].into_iter().flatten().map(name).collect();
+        line(format_args!(
+            "serving {} ({}) on {}",
+            counted(samples.into(), "sample", "samples"),
+            size(bytes),
+            places.join(" and ")
+        ))?;
+        if server.tcp().is_some_and(|at| !at.ip().to_canonical().is_loopback()) && !tls {
+            say("note: others can reach it and nothing is encrypted; --tls-cert and --tls-key change that");
+        }
+    }
+    while !stop::asked() && !terminated.load(Relaxed) {
+        std::thread::sleep(stop::SLICE);
+    }
+    say("ending: finishing what is in flight");
+    server.drain()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The last part of a source, with what does not belong into a URL left out.
+fn name_of(source: &str) -> String {
+    let last = source.trim_end_matches('/').rsplit('/').next().unwrap_or("");
+    let stem = last.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or(last);
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
+    let name: String = stem.chars().take(100).map(plain).collect();
+    let name = name.trim_matches('-').to_string();
+    if name.is_empty() { "data".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_sources() {
+        for (source, name) in [
+            ("/data/train/", "train"),
+            ("train.catalog", "train"),
+            ("s3://bucket/train-{000..099}.tar", "train--000"),
+            ("mnist/train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"),
+            ("/", "data"),
+            (".", "data"),
+            ("/data/Größe", "Gr--e"),
+        ] {
+            assert_eq!(name_of(source), name, "{source}");
+        }
+    }
+}

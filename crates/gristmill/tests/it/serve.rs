@@ -1,0 +1,116 @@
+//! `serve` and `status` as a user meets them: a real process, real sockets, signals.
+
+use crate::{Place, Ran, text};
+use futures::executor::block_on;
+use gristmill_core::SampleId;
+use gristmill_node::client::{Client, ClientOptions};
+use gristmill_node::node::Ask;
+use gristmill_node::token::Token;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// A serving process; killed if a test fails before it ends.
+struct Serving {
+    child: Child,
+    said: serde_json::Value,
+}
+
+impl Serving {
+    fn start(place: &Place, more: &[&str]) -> Serving {
+        let photos = text(&place.path("photos")).to_string();
+        let args = [&["serve", photos.as_str(), "--json"], more].concat();
+        let mut child = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Serving { said: serde_json::from_str(&line).expect("it says where it listens"), child }
+    }
+
+    fn url(&self) -> &str {
+        self.said["tcp"].as_str().unwrap()
+    }
+
+    fn end(mut self, signal: Signal) -> Ran {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let asked = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(asked.elapsed() < Duration::from_secs(12), "it ends soon");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut words = String::new();
+        std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut words).unwrap();
+        Ran { code: self.child.wait().unwrap().code(), out: String::new(), err: words }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn asks(ids: std::ops::Range<u32>) -> Vec<Ask> {
+    ids.map(|id| Ask { id: SampleId(id), cold: false }).collect()
+}
+
+#[test]
+fn it_serves_shows_its_status_and_drains_on_sigterm() {
+    let place = Place::new();
+    place.photos(20);
+    fs::write(place.path("token"), "0123456789abcdef0123\n").unwrap();
+    let socket = place.path("node.sock");
+    // Reads take a while, so that some are in flight when the signal comes.
+    let serving = Serving::start(
+        &place,
+        &[
+            "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--unix", text(&socket), "--token-file", "token",
+            "--set", "store.throttle_latency_ms=700",
+        ],
+    );
+    assert_eq!((&serving.said["name"], &serving.said["samples"]), (&"photos".into(), &20.into()));
+    let token = Some(Token::new("0123456789abcdef0123").unwrap());
+    let options = ClientOptions { token, ..ClientOptions::default() };
+    let client = Client::connect(serving.url(), options.clone()).unwrap();
+    let unix = Client::connect(serving.said["unix"].as_str().unwrap(), options).unwrap();
+    assert!(block_on(unix.fetch(&asks(0..3))).unwrap().iter().all(Result::is_ok));
+
+    let ran = place.run(&["status", serving.url(), "--token-file", "token"]).good();
+    for words in ["connections", "photos (20 samples", "3 samples"] {
+        assert!(ran.out.contains(words), "{words:?} is missing in\n{}", ran.out);
+    }
+    let report = &place.run(&["status", serving.url(), "--token-file", "token", "--json"]).good().json()[0];
+    assert_eq!((&report["samples"], &report["sets"][0]["name"]), (&3.into(), &"photos".into()));
+    place.run(&["status", serving.url()]).bad(2, &["token is missing or wrong"]);
+    place.run(&["status", "grist://127.0.0.1:1"]).bad(1, &["grist://127.0.0.1:1", "connection refused"]);
+    place.run(&["status", "nonsense"]).bad(2, &["is not the URL of a node"]);
+
+    let asking = client.clone();
+    let fetch = std::thread::spawn(move || block_on(asking.fetch(&asks(0..20))));
+    std::thread::sleep(Duration::from_millis(200));
+    let ran = serving.end(Signal::TERM);
+    assert!(ran.code == Some(0) && ran.err.contains("finishing what is in flight"), "{}", ran.err);
+    let came = fetch.join().unwrap().expect("what was in flight is finished");
+    assert!(came.iter().all(Result::is_ok));
+    assert!(!socket.exists(), "the socket is removed");
+}
+
+#[test]
+fn what_cannot_be_served_is_said_and_ctrl_c_ends_it() {
+    let place = Place::new();
+    place.photos(4);
+    let photos = place.path("photos");
+    place.run(&["serve", text(&photos), "--listen", "0.0.0.0:0"]).bad(2, &["without a token"]);
+    place.run(&["serve", text(&photos), "--token-file", "none"]).bad(2, &["token file", "none"]);
+    place.run(&["serve", text(&photos), "--name", "a/b"]).bad(2, &["not a name for a data set"]);
+    place.run(&["serve", text(&photos), "--tls-cert", "x.pem"]).bad(2, &["one of them is missing"]);
+    place.run(&["serve", "nothing"]).bad(1, &["nothing"]);
+    let serving = Serving::start(&place, &["--listen", "127.0.0.1:0"]);
+    let at = serving.url().trim_start_matches("grist://").split('/').next().unwrap().to_string();
+    place.run(&["serve", text(&photos), "--listen", &at]).bad(1, &["already in use", &at]);
+    // An idle client does not hold it up.
+    let _client = Client::connect(serving.url(), ClientOptions::default()).unwrap();
+    assert_eq!(serving.end(Signal::INT).code, Some(0));
+}
