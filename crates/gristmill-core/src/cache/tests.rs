@@ -77,6 +77,18 @@ fn foresight_knows_what_is_asked_next() {
 }
 
 #[test]
+fn what_another_tier_lets_go_was_not_read_for_a_use() {
+    let mut cache = cache(Policy::Foresight, 10, &[10; 2]);
+    cache.renew(vec![0.5; 2]).unwrap();
+    request(&mut cache, 0);
+    cache.announce(JobId(0), false, &[1]).unwrap();
+    let mut gone = Vec::new();
+    assert!(!cache.offer(SampleId(1), &mut gone), "read ahead for its only use");
+    assert!(cache.spill(SampleId(1), &mut gone) && gone == [SampleId(0)]);
+    assert!(!cache.spill(SampleId(9), &mut gone));
+}
+
+#[test]
 fn foresight_prefers_what_saves_more_time_per_byte() {
     let mut cache = cache(Policy::Foresight, 20, &[10, 10, 5, 20]);
     // Where the latency is all, the small ones; where bytes are all, whoever is wanted most.
