@@ -279,7 +279,7 @@ impl Cache {
         let takes = self.options.policy == Policy::Foresight && (id.0 as usize) < self.sizes.len();
         if takes {
             self.values[id.0 as usize] = sane(value);
-            self.log.updated(id.0);
+            self.log.updated(id.0, self.sizes.len());
             self.touch(id.0);
         }
         takes

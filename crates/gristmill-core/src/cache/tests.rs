@@ -179,6 +179,21 @@ fn bad_input_is_refused() {
 }
 
 #[test]
+fn a_snapshot_that_is_forgotten_costs_no_more_and_more() {
+    for policy in [Policy::Score, Policy::Foresight] {
+        let mut cache = cache(policy, 20, &[10; 8]);
+        let snapshot = cache.snapshot();
+        let before = cache.overhead_bytes();
+        for round in 0..1_000_u16 {
+            request(&mut cache, u32::from(round % 8));
+            cache.update(SampleId(u32::from(round % 8)), f32::from(round));
+        }
+        assert!(cache.overhead_bytes() < before + 1_000, "{policy:?}: {}", cache.overhead_bytes());
+        drop(snapshot);
+    }
+}
+
+#[test]
 fn deciding_costs_little_beside_the_bytes() {
     // 20,000 samples of 110 KB, a fifth of them cached, and a plan.
     let sizes: Arc<[u32]> = vec![110_000; 20_000].into();
