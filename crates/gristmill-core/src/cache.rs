@@ -144,7 +144,8 @@ impl Cache {
             + columns
     }
 
-    /// A job asks for exactly this sample: whether it is here. One announced use of that job is consumed.
+    /// A job asks for exactly this sample: whether it is here. One announced use of that job is consumed, so every tier
+    /// must hear of every request, also of those that another tier serves.
     pub fn ask(&mut self, job: JobId, id: SampleId) -> bool {
         if id.0 as usize >= self.sizes.len() {
             return false;
@@ -184,6 +185,15 @@ impl Cache {
         }
         self.keep(id.0);
         true
+    }
+
+    /// Another tier lets this sample go: whether to keep it here. Unlike a sample that is read ahead, it was not read for
+    /// a use to come, so all the uses to come count.
+    pub fn spill(&mut self, id: SampleId, gone: &mut Vec<SampleId>) -> bool {
+        if self.options.policy == Policy::Foresight && (id.0 as usize) < self.sizes.len() {
+            self.missed.set(id.0, true);
+        }
+        self.offer(id, gone)
     }
 
     /// Whether [`Cache::offer`] would keep this sample: asked before it is read ahead of its use.
@@ -269,7 +279,7 @@ impl Cache {
         let takes = self.options.policy == Policy::Foresight && (id.0 as usize) < self.sizes.len();
         if takes {
             self.values[id.0 as usize] = sane(value);
-            self.log.updated(id.0);
+            self.log.updated(id.0, self.sizes.len());
             self.touch(id.0);
         }
         takes

@@ -129,6 +129,7 @@ pub struct Selector {
     selection: Selection,
     facts: Facts,
     classes: u32,
+    mean_bytes: f64,
     scores: Scores,
     memory: Memory,
     chosen: Option<Chosen>,
@@ -172,7 +173,8 @@ impl Selector {
         };
         let scores = Scores::new(samples, form);
         let served = vec![0; samples.div_ceil(64)];
-        Ok(Selector { selection, facts, classes, scores, memory, chosen: None, served })
+        let mean_bytes = facts.sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / samples as f64;
+        Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen: None, served })
     }
 
     /// How it selects.

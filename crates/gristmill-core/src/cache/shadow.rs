@@ -32,9 +32,14 @@ impl Log {
     }
 
     /// A value was set within the epoch; it is newer than those of a rebuild under way.
-    pub(super) fn updated(&mut self, id: u32) {
-        if self.noting && self.updated.last() != Some(&id) {
+    pub(super) fn updated(&mut self, id: u32, samples: usize) {
+        if self.noting {
             self.updated.push(id);
+            // A snapshot that is never swapped in must not make this grow for ever.
+            if self.updated.len() > 2 * samples {
+                self.updated.sort_unstable();
+                self.updated.dedup();
+            }
         }
     }
 

@@ -77,6 +77,18 @@ fn foresight_knows_what_is_asked_next() {
 }
 
 #[test]
+fn what_another_tier_lets_go_was_not_read_for_a_use() {
+    let mut cache = cache(Policy::Foresight, 10, &[10; 2]);
+    cache.renew(vec![0.5; 2]).unwrap();
+    request(&mut cache, 0);
+    cache.announce(JobId(0), false, &[1]).unwrap();
+    let mut gone = Vec::new();
+    assert!(!cache.offer(SampleId(1), &mut gone), "read ahead for its only use");
+    assert!(cache.spill(SampleId(1), &mut gone) && gone == [SampleId(0)]);
+    assert!(!cache.spill(SampleId(9), &mut gone));
+}
+
+#[test]
 fn foresight_prefers_what_saves_more_time_per_byte() {
     let mut cache = cache(Policy::Foresight, 20, &[10, 10, 5, 20]);
     // Where the latency is all, the small ones; where bytes are all, whoever is wanted most.
@@ -164,6 +176,21 @@ fn bad_input_is_refused() {
     (0..JOBS_MAX as u32).for_each(|job| cache.announce(JobId(job), true, &[]).unwrap());
     assert!(cache.announce(JobId(9_999), true, &[]).unwrap_err().0.contains("one too many"));
     assert!(cache.announce(JobId(1), true, &[]).is_ok());
+}
+
+#[test]
+fn a_snapshot_that_is_forgotten_costs_no_more_and_more() {
+    for policy in [Policy::Score, Policy::Foresight] {
+        let mut cache = cache(policy, 20, &[10; 8]);
+        let snapshot = cache.snapshot();
+        let before = cache.overhead_bytes();
+        for round in 0..1_000_u16 {
+            request(&mut cache, u32::from(round % 8));
+            cache.update(SampleId(u32::from(round % 8)), f32::from(round));
+        }
+        assert!(cache.overhead_bytes() < before + 1_000, "{policy:?}: {}", cache.overhead_bytes());
+        drop(snapshot);
+    }
 }
 
 #[test]

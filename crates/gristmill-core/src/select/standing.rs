@@ -24,6 +24,28 @@ impl Selector {
         Standing { score: self.losses(), wanted: self.wanted(readings) }
     }
 
+    /// What `wanted` is now for a few samples whose feedback has just come, at a cost per sample named and not per sample
+    /// there is. Empty where one sample's feedback says nothing before all of it is in.
+    pub fn wanted_of(&self, ids: &[u32], readings: &Readings) -> Vec<f32> {
+        if ids.iter().any(|id| *id as usize >= self.scores.len()) {
+            return Vec::new();
+        }
+        match (&self.selection, &self.memory) {
+            (Selection::Weighted(options), Memory::Weighted(memory)) => {
+                let by_cost = options.cost && readings.io_bound;
+                let (latency, per_byte) = readings.times.fit().unwrap_or((1.0, 0.0));
+                let seconds = |bytes: f64| (latency + per_byte * bytes).max(1e-12);
+                let usual = seconds(self.mean_bytes);
+                let cost = |id: u32| {
+                    let bytes = f64::from(self.facts.sizes[id as usize]);
+                    if by_cost { (seconds(bytes) / usual) as f32 } else { 1.0 }
+                };
+                weighted::wanted_of(memory, options, &self.scores, ids, cost)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn losses(&self) -> Vec<f32> {
         let known = self.scores.loss.iter().zip(&self.scores.seen).filter(|(_, seen)| **seen > 0);
         let most = known.map(|(loss, _)| *loss).filter(|loss| loss.is_finite()).fold(f32::NAN, f32::max);
@@ -106,6 +128,7 @@ impl Selector {
 mod tests {
     use super::super::tests::{facts, run, selector};
     use super::*;
+    use crate::score::ReadTimes;
 
     /// The correlation of what was said with what came.
     fn correlation(said: &[f32], came: &[f32]) -> f64 {
@@ -195,6 +218,29 @@ mod tests {
         assert!(ahead_kept / ahead >= 0.7, "{ahead_kept} of {ahead} an epoch ahead");
         let mean = correlations.iter().sum::<f64>() / correlations.len() as f64;
         assert!(mean > 0.8, "{mean}");
+    }
+
+    #[test]
+    fn a_few_are_told_as_all_are() {
+        // With the threshold held, one by one is the same as all at once.
+        let readings = Readings { io_bound: true, times: ReadTimes { sums: [2.0, 1e3, 1.5, 1.1e3, 1e6] } };
+        for options in [&[("smoothing", "0.999")][..], &[("smoothing", "0.999"), ("cost", "off")]] {
+            let mut selector = selector("weighted", options, facts(vec![0; 500], 3, None));
+            run(&mut selector, 0..1, &readings);
+            let sizes = selector.wanted_of(&[7, 9], &readings);
+            assert_eq!(sizes.len(), 2);
+            run(&mut selector, 1..6, &readings);
+            let ids: Vec<u32> = (0..500).rev().collect();
+            let mut few = selector.wanted_of(&ids, &readings);
+            few.reverse();
+            let all = selector.standing(&readings).wanted;
+            // A threshold that moves by a thousandth may move a turn.
+            let other = few.iter().zip(&all).filter(|(a, b)| (**a - **b).abs() > 1e-2).count();
+            assert!(other < 5, "{other} of 500");
+            assert!(all.iter().any(|p| *p < 0.5) && all.iter().any(|p| *p > 0.9));
+        }
+        let selector = selector("iis", &[], facts(vec![0; 3], 5, None));
+        assert!(selector.wanted_of(&[0], &readings).is_empty());
     }
 
     #[test]

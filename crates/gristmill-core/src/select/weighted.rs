@@ -20,7 +20,7 @@ use super::options::Weighted;
 use super::{Context, Pick};
 use crate::math::{exp2, log2};
 use crate::rng::{Purpose, key};
-use crate::score::Threshold;
+use crate::score::{Scores, Threshold};
 
 /// Four steps per halving, down to gradients that are nothing.
 const STEPS: usize = 96;
@@ -157,6 +157,32 @@ pub(super) fn wanted(options: &Weighted, memory: &Memory, context: &Context<'_>)
     }
     let (chances, _) = chances(options, memory, context);
     chances.into_iter().zip(&memory.saved).map(|(chance, &saved)| outlook(chance, saved)).collect()
+}
+
+/// The same for a few samples whose feedback has just come, by the threshold of the epoch under way. `cost` is what a
+/// sample's read costs beside the mean. Before there is a threshold, the size of the gradient says as much as there is.
+pub(super) fn wanted_of(
+    memory: &Memory,
+    options: &Weighted,
+    scores: &Scores,
+    ids: &[u32],
+    cost: impl Fn(u32) -> f32,
+) -> Vec<f32> {
+    let expected = memory.drift.expected();
+    let one = |&id: &u32| {
+        let id_at = id as usize;
+        let last = 1.0 - scores.p_true[id_at];
+        let size = expected[Drift::step(last)].unwrap_or(last);
+        match memory.threshold.value {
+            _ if scores.seen[id_at] == 0 || scores.wrong(id_at) => 1.0,
+            None => size,
+            Some(threshold) => {
+                let worth = size / cost(id).max(1e-6).sqrt();
+                outlook(chance(worth, threshold, options.least), memory.saved[id_at])
+            }
+        }
+    };
+    ids.iter().map(one).collect()
 }
 
 /// How likely a sample with this chance is trained, that has saved so much.

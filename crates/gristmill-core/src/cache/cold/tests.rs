@@ -139,6 +139,25 @@ fn nobody_is_served_twice_and_the_served_make_room() {
 }
 
 #[test]
+fn stand_ins_of_one_pack_are_kept_apart() {
+    let mut cold = region(&[10; 200], 1_000);
+    cold.begin(0, &(0..200).collect::<Vec<_>>(), &mut Vec::new());
+    fill(&mut cold);
+    let absent: Vec<u32> = (0..200).filter(|&id| !cold.holds(SampleId(id))).collect();
+    let served: Vec<u32> = absent
+        .iter()
+        .take(60)
+        .map(|&id| match cold.serve(SampleId(id)) {
+            Served::StandIn(other) => other.0,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    // Packs of 4: in the order of arrival three of four would have their neighbour beside them.
+    let beside = served.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 4).count();
+    assert!(beside < 12, "{beside} of 59: {served:?}");
+}
+
+#[test]
 fn a_new_epoch_keeps_what_is_still_cold() {
     let mut cold = region(&[10; 8], 40);
     cold.begin(0, &[0, 1, 2, 3], &mut Vec::new());
