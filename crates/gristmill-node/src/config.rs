@@ -17,10 +17,12 @@ pub use cache::{CacheSize, DiskPlace};
 pub use keys::{KEYS, Key};
 pub use units::{format_bytes, parse_bytes};
 
+use crate::catalog::Digest;
 use crate::client::ClientOptions;
 use crate::disk::DiskOptions;
 use crate::loader::{LoaderOptions, OnBad};
 use crate::node::NodeOptions;
+use crate::peers::Peers;
 use crate::selection::{FamilyUse, SelectionOptions};
 use crate::serve::ServeOptions;
 use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
@@ -108,6 +110,8 @@ pub struct Settings {
     pub(crate) serve: ServeOptions,
     pub(crate) serve_name: String,
     pub(crate) token_file: String,
+    pub(crate) peers: Vec<String>,
+    pub(crate) advertise: String,
     pub(crate) tls_ca: String,
 }
 
@@ -331,6 +335,15 @@ impl Settings {
         &self.cache_size
     }
 
+    /// The same with a cache of this size, if none was asked for.
+    #[must_use]
+    pub fn or_cache(mut self, size: CacheSize) -> Settings {
+        if self.cache_size == CacheSize::Off {
+            self.cache_size = size;
+        }
+        self
+    }
+
     /// How a node in front of `total_bytes` of samples is to work; none without a cache in this process.
     pub fn node(&self, total_bytes: u64) -> Option<NodeOptions> {
         let memory_bytes_max = match self.cache_size {
@@ -367,6 +380,12 @@ impl Settings {
     pub fn token(&self) -> Result<Option<Token>> {
         let file = Some(Path::new(&self.token_file)).filter(|path| !path.as_os_str().is_empty());
         Token::load(file)
+    }
+
+    /// The nodes beside this one, if there are any.
+    pub fn peers(&self, digest: Digest) -> Result<Option<Peers>> {
+        let options = ClientOptions { digest: Some(digest), ..self.client()? };
+        Peers::new(&self.peers, &self.advertise, &options)
     }
 
     /// How another node is reached.

@@ -7,7 +7,8 @@
 //! Deliberately not here: a cache with a policy, and decoding.
 
 use crate::catalog::{self, Catalog, Location};
-use crate::store::Store;
+use crate::shared::Upstream;
+use crate::store::{NodeStore, Store};
 use crate::{Error, Kind, Result};
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -29,6 +30,8 @@ const STOP_EVERY: Duration = Duration::from_millis(100);
 pub struct DataSet {
     catalog: Arc<Catalog>,
     store: Arc<dyn Store>,
+    /// The node that stands where the store would.
+    upstream: Option<Arc<Upstream>>,
     /// The content of each object when all of them are held in memory, otherwise empty.
     resident: Vec<Bytes>,
     resident_bytes: u64,
@@ -54,7 +57,7 @@ impl DataSet {
         resident_bytes_max: u64,
         stop: &dyn Fn() -> bool,
     ) -> Result<DataSet> {
-        let mut set = DataSet { catalog, store, resident: Vec::new(), resident_bytes: 0, places: Vec::new() };
+        let mut set = DataSet::bare(catalog, store, None);
         let bytes = set.catalog.total_bytes()?;
         let container = matches!(set.catalog.encoding(), Encoding::Raw(_));
         if set.catalog.gzip() && bytes > resident_bytes_max {
@@ -74,6 +77,15 @@ impl DataSet {
         Ok(set)
     }
 
+    /// The data set of a catalog that a node gave, and that node.
+    pub fn behind(catalog: Arc<Catalog>, upstream: Arc<Upstream>) -> DataSet {
+        DataSet::bare(catalog, Arc::new(NodeStore(Arc::clone(&upstream))), Some(upstream))
+    }
+
+    fn bare(catalog: Arc<Catalog>, store: Arc<dyn Store>, upstream: Option<Arc<Upstream>>) -> DataSet {
+        DataSet { catalog, store, upstream, resident: Vec::new(), resident_bytes: 0, places: Vec::new() }
+    }
+
     /// The catalog.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
@@ -86,7 +98,7 @@ impl DataSet {
 
     /// Whether several samples lie in one object, so that neighbours can be read together.
     pub fn packed(&self) -> bool {
-        self.catalog.objects() < self.catalog.len()
+        self.upstream.is_none() && self.catalog.objects() < self.catalog.len()
     }
 
     /// How many bytes of the data set are held in memory.
@@ -102,6 +114,18 @@ impl DataSet {
     /// The raw bytes of one sample.
     pub async fn read(&self, id: SampleId) -> Result<Bytes> {
         if let Some(bytes) = self.resident(id)? {
+            return Ok(bytes);
+        }
+        if let Some(upstream) = &self.upstream {
+            let bytes = upstream.read(id).await?;
+            let size = self.catalog.size(id)?;
+            if bytes.len() as u64 != u64::from(size) {
+                let (url, got) = (upstream.url(), bytes.len());
+                return Err(Error::corrupt(format!(
+                    "{url} sent {got} bytes for sample {id}, which has {size}"
+                ))
+                .hint("its data changed after it was catalogued"));
+            }
             return Ok(bytes);
         }
         let Location { name, range, .. } = self.catalog.locate(id)?;

@@ -20,6 +20,7 @@ pub use report::{JobReport, NodeReport};
 
 use crate::dataset::DataSet;
 use crate::disk::DiskOptions;
+use crate::peers::Peers;
 use crate::{Error, Result};
 use ahead::Ahead;
 use bytes::Bytes;
@@ -139,6 +140,11 @@ pub struct Node {
 impl Node {
     /// A node in front of a data set.
     pub fn new(set: Arc<DataSet>, options: NodeOptions) -> Result<Node> {
+        Node::beside(set, options, None)
+    }
+
+    /// The same with nodes beside it, each of which keeps its own part of the samples.
+    pub fn beside(set: Arc<DataSet>, options: NodeOptions, peers: Option<Peers>) -> Result<Node> {
         let sizes: Arc<[u32]> =
             set.catalog().sizes()?.iter().map(|size| size.saturating_add(ENTRY_BYTES)).collect();
         let mut cache = CacheOptions::new(options.policy, options.memory_bytes_max);
@@ -155,6 +161,7 @@ impl Node {
         let inner = Arc::new(Inner {
             memory: Mutex::new(Memory::new(policy)),
             shelf,
+            peers,
             flights: Flights::default(),
             jobs: Mutex::new(Jobs::new(samples, options.policy)),
             counts: Counts::default(),
@@ -250,6 +257,7 @@ impl Node {
         }
         let bytes = self.inner.memory().get(job, ask.id)?;
         self.inner.jobs().asked(job);
+        self.inner.pass_on(job, ask.id);
         Some(self.inner.served(job, ask.id, bytes, Tier::Memory))
     }
 
@@ -263,7 +271,7 @@ impl Node {
             }
             Found::Missing => {
                 let _waits = self.inner.waits(job);
-                let (bytes, tier) = self.inner.fly(Some(job), ask.id).await?;
+                let (bytes, tier) = self.inner.fly(ask.id, true).await?;
                 Ok(self.inner.served(job, ask.id, bytes, tier))
             }
         }
@@ -291,7 +299,7 @@ impl Node {
             });
         }
         let waits = (!missing.is_empty()).then(|| inner.waits(job));
-        let mut landed = inner.fly_together(job, &missing).await.into_iter().zip(&missing);
+        let mut landed = inner.fly_together(&missing).await.into_iter().zip(&missing);
         drop(waits);
         let take = |answer: Option<Result<Served>>| match answer {
             Some(answer) => answer,
@@ -309,7 +317,7 @@ impl Node {
         let found = self.inner.memory().peek(id);
         let (bytes, tier) = match found {
             Some(bytes) => (bytes, Tier::Memory),
-            None => self.inner.fly(None, id).await?,
+            None => self.inner.fly(id, false).await?,
         };
         self.inner.counts.served(tier, bytes.len());
         Ok(Served { id, bytes, tier })

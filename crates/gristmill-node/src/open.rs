@@ -6,12 +6,14 @@
 
 use crate::access::{Access, Embedded};
 use crate::catalog::{self, BuildOptions, Catalog, Draft, OnProgress, Source, SourceKind};
-use crate::config::{Settings, text};
+use crate::client::{Address, Client, ClientOptions};
+use crate::config::{CacheSize, Settings, text};
 use crate::dataset::DataSet;
 use crate::families::{self, FamilyOptions, Hashing};
 use crate::loader::{Loader, LoaderOptions};
 use crate::node::Node;
 use crate::selection::FamilyUse;
+use crate::shared::{Shared, Upstream};
 use crate::store;
 use crate::{Error, Kind, Result};
 use gristmill_core::family::Families;
@@ -19,6 +21,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Endings by which a URL names one file instead of a folder.
@@ -76,6 +79,10 @@ pub fn loader(
 
 /// The node that the settings ask for, as a job of this name sees it; none without a cache.
 pub fn access(set: &Arc<DataSet>, settings: &Settings, job: &str) -> Result<Option<Arc<dyn Access>>> {
+    if let CacheSize::Shared(url) = settings.cache_size() {
+        let options = ClientOptions { job: job.to_string(), ..settings.client()? };
+        return Ok(Some(Arc::new(Shared::join(url, options, Arc::clone(set))?)));
+    }
     let Some(options) = settings.node(set.catalog().total_bytes()?) else { return Ok(None) };
     let node = Arc::new(Node::new(Arc::clone(set), options)?);
     Ok(Some(Arc::new(Embedded::join(node, job)?)))
@@ -127,6 +134,9 @@ pub fn catalog(
 
 /// The catalog of `source` if there is one, without building it; a kept one must be of the `kind`, if one is given.
 pub fn look(source: &str, kind: Option<SourceKind>, settings: &Settings, rebuild: bool) -> Result<Looked> {
+    if Address::is_node(source) {
+        return from_node(source, settings).map(Looked::There);
+    }
     if is_catalog(Path::new(source)) {
         if rebuild {
             return Err(Error::config(format!("{source} is a catalog and cannot be built from itself"))
@@ -155,6 +165,17 @@ pub fn look(source: &str, kind: Option<SourceKind>, settings: &Settings, rebuild
     Ok(Looked::Missing { source, path })
 }
 
+/// The catalog of a node's data set: fetched once, then kept.
+fn from_node(url: &str, settings: &Settings) -> Result<Opened> {
+    let options = ClientOptions { job: "catalog".into(), peer: true, ..settings.client()? };
+    let client = Client::connect(url, options)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
+    let path = runtime.block_on(client.catalog(&settings.catalog_folder()?))?;
+    let catalog = Arc::new(Catalog::open(&path)?.served_by(url));
+    Ok(Opened { catalog, provenance: Provenance::Kept(path) })
+}
+
 /// Writes a new catalog to its place and opens it.
 pub fn keep(draft: &Draft, path: PathBuf) -> Result<Opened> {
     make_folder(&path)?;
@@ -164,6 +185,12 @@ pub fn keep(draft: &Draft, path: PathBuf) -> Result<Opened> {
 
 /// The data set of a catalog, reached as the settings say.
 pub fn data_set(catalog: Arc<Catalog>, settings: &Settings, stop: &dyn Fn() -> bool) -> Result<DataSet> {
+    if Address::is_node(catalog.source()) {
+        let options = ClientOptions { digest: Some(catalog.digest()), ..settings.client()? };
+        let client = Client::connect(catalog.source(), ClientOptions { job: "data set".into(), ..options })?;
+        let deadline = Duration::from_millis(settings.store().retry.deadline_ms);
+        return Ok(DataSet::behind(catalog, Arc::new(Upstream::new(client, deadline))));
+    }
     let store = store::open(catalog.source(), &settings.store())?;
     DataSet::new(catalog, store, settings.resident_bytes_max(), stop)
 }

@@ -11,6 +11,7 @@
 mod faulty;
 mod local;
 mod memory;
+mod node;
 mod object;
 mod open;
 mod retry;
@@ -19,6 +20,7 @@ mod throttled;
 pub use faulty::{FaultCounts, FaultOptions, Faulty};
 pub use local::LocalStore;
 pub use memory::MemoryStore;
+pub(crate) use node::NodeStore;
 pub use object::ObjectStore;
 pub use open::{StoreOptions, open, split};
 pub use retry::{RetryCounts, RetryOptions, Retrying};

@@ -145,6 +145,13 @@ impl Catalog {
         &self.head.source
     }
 
+    /// The same, with the node of this URL in the place of the store: what is a path there need not be one here.
+    #[must_use]
+    pub fn served_by(mut self, url: &str) -> Catalog {
+        self.head.source = url.to_string();
+        self
+    }
+
     /// The file or pattern below the root that the catalog was built from; `None` for the whole folder.
     pub fn source_object(&self) -> Option<&str> {
         self.head.object.as_deref()

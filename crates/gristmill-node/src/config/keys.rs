@@ -90,6 +90,8 @@ impl Default for Settings {
             serve: crate::serve::ServeOptions::default(),
             serve_name: String::new(),
             token_file: String::new(),
+            peers: Vec::new(),
+            advertise: String::new(),
             tls_ca: String::new(),
         }
     }
@@ -387,6 +389,14 @@ const OWN: &[Key] = &[
         shown
     ),
     key!("store.fault_seed", "which reads are spoiled", fault_seed, whole::<u64, 0, { u64::MAX }>, shown),
+    key!(
+        "serve.peers",
+        "all nodes that share one cache, this one included: URLs or dns:host:port/name, separated by commas",
+        peers,
+        list,
+        |peers: &Vec<String>| peers.join(",")
+    ),
+    key!("serve.advertise", "this node's own URL among serve.peers", advertise, text, shown),
     key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
 ];
 
@@ -425,6 +435,11 @@ fn boolean(text: &str) -> Result<bool, String> {
 #[expect(clippy::unnecessary_wraps, reason = "all readers in the table have one shape")]
 fn text(text: &str) -> Result<String, String> {
     Ok(text.to_string())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all readers in the table have one shape")]
+fn list(text: &str) -> Result<Vec<String>, String> {
+    Ok(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Into::into).collect())
 }
 
 fn uneven(text: &str) -> Result<Uneven, String> {

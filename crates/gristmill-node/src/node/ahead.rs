@@ -150,7 +150,8 @@ impl Inner {
                 if bytes + size > bytes_max {
                     return wanted;
                 }
-                let near = self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(SampleId(id)));
+                let near = self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(SampleId(id)))
+                    || self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(SampleId(id)));
                 if !near && memory.policy.worth(SampleId(id)) {
                     bytes += size;
                     wanted.push(id);

@@ -9,6 +9,7 @@ use super::run;
 use super::shelf::Shelf;
 use super::{Ask, JobId, NodeOptions, Served, Tier};
 use crate::dataset::DataSet;
+use crate::peers::Peers;
 use crate::{Error, Result};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -24,6 +25,7 @@ pub(super) struct Inner {
     pub(super) options: NodeOptions,
     pub(super) memory: Mutex<Memory>,
     pub(super) shelf: Option<Arc<Shelf>>,
+    pub(super) peers: Option<Peers>,
     pub(super) flights: Flights,
     pub(super) jobs: Mutex<Jobs>,
     pub(super) counts: Counts,
@@ -58,6 +60,7 @@ impl Inner {
     /// Counts one request and looks in memory.
     pub(super) fn find(&self, job: JobId, ask: Ask) -> Found {
         self.jobs().asked(job);
+        self.pass_on(job, ask.id);
         let mut memory = self.memory();
         if ask.cold && self.options.stand_ins {
             let found = memory.serve(job, ask.id);
@@ -78,6 +81,13 @@ impl Inner {
         Found::Missing
     }
 
+    /// Lets the disk's policy know of a request, so that its plan goes on.
+    pub(super) fn pass_on(&self, job: JobId, id: SampleId) {
+        if let Some(shelf) = &self.shelf {
+            shelf.policy().ask(job, id);
+        }
+    }
+
     pub(super) fn served(&self, job: JobId, id: SampleId, bytes: Bytes, tier: Tier) -> Served {
         self.counts.served(tier, bytes.len());
         self.jobs().served(job, tier);
@@ -85,7 +95,7 @@ impl Inner {
     }
 
     /// Gets one sample that is not in memory; all who want it at the same time share one read.
-    pub(super) async fn fly(&self, job: Option<JobId>, id: SampleId) -> Landed {
+    pub(super) async fn fly(&self, id: SampleId, may_ask_peers: bool) -> Landed {
         loop {
             match self.flights.board(id.0) {
                 Seat::Follow(heard) => {
@@ -100,7 +110,7 @@ impl Inner {
                     let found = self.memory().peek(id);
                     let landed = match found {
                         Some(bytes) => Ok((bytes, Tier::Memory)),
-                        None => self.read(job, id).await,
+                        None => self.read(id, may_ask_peers).await,
                     };
                     lead.land(&landed);
                     return landed;
@@ -110,31 +120,38 @@ impl Inner {
     }
 
     /// As [`Inner::fly`] for several, in the order of `ids`.
-    pub(super) async fn fly_together(&self, job: JobId, ids: &[SampleId]) -> Vec<Landed> {
+    pub(super) async fn fly_together(&self, ids: &[SampleId]) -> Vec<Landed> {
         if ids.len() < 2 || !self.set.packed() {
-            return join_all(ids.iter().map(|&id| self.fly(Some(job), id))).await;
+            return join_all(ids.iter().map(|&id| self.fly(id, true))).await;
         }
         let on_disk = |id: SampleId| self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(id));
-        let far = ids.iter().filter(|id| !on_disk(**id));
+        let elsewhere = |id: SampleId| self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(id));
+        let far = ids.iter().filter(|id| !on_disk(**id) && !elsewhere(**id));
         let leads: Vec<_> = far.filter_map(|id| self.flights.lead(id.0)).collect();
         let led = self.read_runs(leads);
         let (read, others) = futures::join!(led, async {
             // Those that somebody else reads already, and those that are asked for twice.
-            join_all(ids.iter().map(|&id| self.fly(Some(job), id))).await
+            join_all(ids.iter().map(|&id| self.fly(id, true))).await
         });
         drop(read);
         others
     }
 
     /// Reads one sample from the tiers below memory.
-    pub(super) async fn read(&self, job: Option<JobId>, id: SampleId) -> Landed {
+    async fn read(&self, id: SampleId, may_ask_peers: bool) -> Landed {
         if let Some(shelf) = &self.shelf
-            && let Some(bytes) = shelf.get(job, id).await
+            && let Some(bytes) = shelf.get(id).await
         {
             self.memory().offer(id, &bytes);
             return Ok((bytes, Tier::Disk));
         }
         let _waiting = self.bell.waiting();
+        if let Some(peers) = self.peers.as_ref().filter(|_| may_ask_peers) {
+            let size = self.set.catalog().size(id)?;
+            if let Some(bytes) = peers.fetch(id, size).await {
+                return Ok((bytes, Tier::Peer)); // that node keeps it
+            }
+        }
         let start = Instant::now();
         let bytes = self.set.read(id).await?;
         self.counts.read(bytes.len() as u64, start.elapsed());

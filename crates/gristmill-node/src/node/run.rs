@@ -30,6 +30,10 @@ pub(super) struct Run {
 pub(super) fn runs(set: &DataSet, ids: &[u32]) -> Result<Vec<Run>> {
     let place = |&id: &u32| set.catalog().place(SampleId(id)).map(|(object, range)| (object, range, id));
     let mut places = ids.iter().map(place).collect::<Result<Vec<_>>>()?;
+    if !set.packed() {
+        let alone = |(object, range, id): (u32, Range<u64>, u32)| merged(vec![(object, range, id)]);
+        return Ok(places.into_iter().flat_map(alone).collect());
+    }
     places.sort_unstable_by_key(|(object, range, id)| (*object, range.start, *id));
     Ok(merged(places))
 }

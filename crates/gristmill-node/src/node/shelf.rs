@@ -8,7 +8,7 @@ use crate::dataset::DataSet;
 use crate::disk::{Disk, DiskCounts, DiskOptions};
 use bytes::Bytes;
 use gristmill_core::SampleId;
-use gristmill_core::cache::{Cache, CacheOptions, JobId, Policy};
+use gristmill_core::cache::{Cache, CacheOptions, Policy};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The disk, and what is to be on it.
@@ -41,12 +41,8 @@ impl Shelf {
     }
 
     /// The bytes of a sample, if they are there and sound.
-    pub(super) async fn get(self: &Arc<Self>, job: Option<JobId>, id: SampleId) -> Option<Bytes> {
-        let there = match job {
-            Some(job) => self.policy().ask(job, id),
-            None => self.policy().holds(id),
-        };
-        if !there {
+    pub(super) async fn get(self: &Arc<Self>, id: SampleId) -> Option<Bytes> {
+        if !self.policy().holds(id) {
             return None;
         }
         let here = Arc::clone(self);

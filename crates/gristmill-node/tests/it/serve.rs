@@ -7,11 +7,12 @@ mod limits;
 use bytes::Bytes;
 use futures::executor::block_on;
 use gristmill_core::SampleId;
+use gristmill_core::cache::Policy;
 use gristmill_node::Kind;
 use gristmill_node::catalog::{Catalog, Draft, SourceKind};
 use gristmill_node::client::{Client, ClientOptions};
 use gristmill_node::dataset::DataSet;
-use gristmill_node::node::{Ask, Node, Standing, Tier};
+use gristmill_node::node::{Ask, Node, NodeOptions, Standing, Tier};
 use gristmill_node::serve::{Hosted, ServeOptions, Server};
 use gristmill_node::store::{MemoryStore, ObjectInfo, Store, ThrottleOptions, Throttled};
 use gristmill_node::token::Token;
@@ -43,7 +44,10 @@ fn node(sizes: &[usize], latency_ms: u64) -> Arc<Node> {
         );
     }
     let catalog = Arc::new(draft.into_catalog().unwrap());
-    Arc::new(Node::new(Arc::new(DataSet::new(catalog, store, 0, &|| false).unwrap())))
+    {
+        let set = Arc::new(DataSet::new(catalog, store, 0, &|| false).unwrap());
+        Arc::new(Node::new(set, NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap())
+    }
 }
 
 fn options() -> ServeOptions {

@@ -12,6 +12,15 @@ use clap::Args as ClapArgs;
 pub(crate) struct ServeArgs {
     /// A data set (path or URL) or a catalog file
     pub(crate) source: String,
+    /// Keep samples in this much memory: a size, or a share of the data set [default: 20%]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Keep more on disk; warm after a restart, e.g. /ssd/cache:200GiB
+    #[arg(long, value_name = "FOLDER:SIZE")]
+    pub(crate) disk: Option<String>,
+    /// What is kept: foresight, score, lru, lfu, static or quiver [default: foresight]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
     /// Listen for TCP on this address and port [default: 127.0.0.1:7077]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
@@ -21,6 +30,12 @@ pub(crate) struct ServeArgs {
     /// Show /metrics and /healthz on this address and port
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// All nodes that share one cache, this one included: URLs separated by commas, or dns:host:port/name
+    #[arg(long, value_name = "URLS", requires = "advertise")]
+    pub(crate) peers: Option<String>,
+    /// This node's own URL among the peers
+    #[arg(long, value_name = "URL")]
+    pub(crate) advertise: Option<String>,
     /// The name of the data set in URLs [default: the last part of the source]
     #[arg(long)]
     pub(crate) name: Option<String>,

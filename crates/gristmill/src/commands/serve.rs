@@ -5,6 +5,8 @@ use crate::args::ServeArgs;
 use crate::output::{counted, json, line, name, say, size};
 use crate::stop;
 use anyhow::Result;
+use gristmill_node::Error;
+use gristmill_node::config::CacheSize;
 use gristmill_node::node::Node;
 use gristmill_node::open;
 use gristmill_node::serve::{Hosted, Server};
@@ -22,8 +24,14 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
         ("serve.token_file", args.token_file.as_ref()),
         ("serve.tls_cert", args.tls_cert.as_ref()),
         ("serve.tls_key", args.tls_key.as_ref()),
+        ("cache.size", args.memory.as_ref()),
+        ("cache.disk", args.disk.as_ref()),
+        ("cache.policy", args.policy.as_ref()),
+        ("serve.peers", args.peers.as_ref()),
+        ("serve.advertise", args.advertise.as_ref()),
     ])?;
-    let settings = config.settings();
+    // A node that keeps nothing would only be in the way.
+    let settings = &config.settings().clone().or_cache(CacheSize::Share(0.2));
     let token = settings.token()?;
     let opened = catalogued(&args.source, None, &config, None, args.common.json)?;
     let set = open::data_set(opened.catalog, settings, &stop::asked)?;
@@ -32,7 +40,15 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
         "" => name_of(&args.source),
         given => given.to_string(),
     };
-    let hosted = Hosted { name: called.clone(), node: Arc::new(Node::new(Arc::new(set))) };
+    let Some(options) = settings.node(bytes) else {
+        return Err(Error::config("a node cannot keep its samples in another one")
+            .hint("to put a node in front of another, serve that one's URL: gristmill serve grist://…")
+            .into());
+    };
+    let (memory, disk) = (options.memory_bytes_max, options.disk.is_some());
+    let peers = settings.peers(set.catalog().digest())?;
+    let hosted =
+        Hosted { name: called.clone(), node: Arc::new(Node::beside(Arc::new(set), options, peers)?) };
     let server = Server::start(settings.serve(), token, vec![hosted])?;
     let terminated = server.terminated()?;
     let tls = !settings.serve().tls_cert.is_empty();
@@ -46,9 +62,11 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
     } else {
         let places: Vec<String> = [tcp, unix, http].into_iter().flatten().map(name).collect();
         line(format_args!(
-            "serving {} ({}) on {}",
+            "serving {} ({}, {} of them in memory{}) on {}",
             counted(samples.into(), "sample", "samples"),
             size(bytes),
+            size(memory),
+            if disk { " and more on disk" } else { "" },
             places.join(" and ")
         ))?;
         if server.tcp().is_some_and(|at| !at.ip().to_canonical().is_loopback()) && !tls {
