@@ -66,8 +66,16 @@ fn it_serves_shows_its_status_and_drains_on_sigterm() {
     let serving = Serving::start(
         &place,
         &[
-            "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--unix", text(&socket), "--token-file", "token",
-            "--set", "store.throttle_latency_ms=700",
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--unix",
+            text(&socket),
+            "--token-file",
+            "token",
+            "--set",
+            "store.throttle_latency_ms=700",
         ],
     );
     assert_eq!((&serving.said["name"], &serving.said["samples"]), (&"photos".into(), &20.into()));
