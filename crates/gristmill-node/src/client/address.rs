@@ -74,7 +74,9 @@ impl Address {
                     }
                     name = value.into_owned();
                 }
-                Ok(Address::Unix { path: PathBuf::from(url.path()), name })
+                // As it was typed: a URL would write a space in another way than the file system.
+                let typed = text.trim_start_matches("grist+unix://").split('?').next().unwrap_or("");
+                Ok(Address::Unix { path: PathBuf::from(typed), name })
             }
             scheme => Err(bad(&format!("its scheme is {scheme:?}"))),
         }
@@ -105,6 +107,7 @@ mod tests {
             ("grist://10.0.0.1", tcp("10.0.0.1", PORT, false, "")),
             ("grists://[::1]:9/a/", tcp("::1", 9, true, "a")),
             ("grist+unix:///run/g.sock", Address::Unix { path: "/run/g.sock".into(), name: String::new() }),
+            ("grist+unix:///a b/g", Address::Unix { path: "/a b/g".into(), name: String::new() }),
             ("grist+unix:///g?set=x", Address::Unix { path: "/g".into(), name: "x".into() }),
         ] {
             assert_eq!(Address::parse(text).unwrap(), address, "{text}");

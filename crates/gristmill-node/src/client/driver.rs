@@ -140,13 +140,10 @@ impl Driver {
         let random = RandomState::new();
         loop {
             let limit = Duration::from_millis(self.options.connect_ms_max);
-            let entered = match timeout(limit, self.enter()).await {
-                Ok(entered) => entered,
-                Err(_) => {
-                    let waited = self.options.connect_ms_max;
-                    Err(unavailable(&self.shared.url, format_args!("it did not answer for {waited} ms")))
-                }
-            };
+            let entered = timeout(limit, self.enter()).await.unwrap_or_else(|_| {
+                let waited = self.options.connect_ms_max;
+                Err(unavailable(&self.shared.url, format_args!("it did not answer for {waited} ms")))
+            });
             let error = match entered {
                 Ok((socket, welcome)) => {
                     self.shared.set_up(&welcome);

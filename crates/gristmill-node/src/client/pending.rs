@@ -189,5 +189,5 @@ impl Fetching {
 /// The same error for another caller.
 fn repeat(error: &Error) -> Error {
     let same = Error::new(error.kind(), error.to_string());
-    error.remedy().map(|hint| hint.to_string()).into_iter().fold(same, Error::hint)
+    error.remedy().map(ToString::to_string).into_iter().fold(same, Error::hint)
 }

@@ -191,8 +191,9 @@ impl Session<'_> {
                     Command::Announce { epoch, full, order, reply } => {
                         let new = Announced { epoch, full, order };
                         let request = self.pending.borrow_mut().done(reply);
+                        // Kept first: if the connection ends now, the next one repeats it.
+                        *announced = Some(new.clone());
                         self.announce(&mut to, &mut out, &new, request).await?;
-                        *announced = Some(new);
                     }
                 }
             }

@@ -235,9 +235,9 @@ fn enter<'a>(
     if *state.draining.borrow() {
         return Err(Error::new(Kind::Unavailable, "the node is shutting down"));
     }
-    let named = state.hosted.iter().find(|hosted| hosted.name == hello.name);
+    let called = state.hosted.iter().find(|hosted| hosted.name == hello.name);
     let only = (hello.name.is_empty() && state.hosted.len() == 1).then(|| &state.hosted[0]);
-    let Some(hosted) = named.or(only) else {
+    let Some(hosted) = called.or(only) else {
         let names: Vec<&str> = state.hosted.iter().map(|hosted| hosted.name.as_str()).collect();
         return Err(Error::config(format!("the node has no data set {:?}", hello.name))
             .hint(format!("it has {}", names.join(", "))));

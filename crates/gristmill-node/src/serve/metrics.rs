@@ -4,6 +4,9 @@ use super::ServerReport;
 use crate::node::Tier;
 use std::fmt::Write;
 
+/// Name, kind, help and value of one figure of a data set.
+type Figure = (&'static str, &'static str, &'static str, fn(&super::SetReport) -> u64);
+
 /// The report in the text format of Prometheus.
 pub(super) fn text(report: &ServerReport) -> String {
     let mut page = Page { out: String::new() };
@@ -23,7 +26,6 @@ pub(super) fn text(report: &ServerReport) -> String {
     page.tiers(report, "served_samples_total", |set| set.node.served);
     page.head("served_bytes_total", "counter", "Bytes served, by data set and tier.");
     page.tiers(report, "served_bytes_total", |set| set.node.served_bytes);
-    type Figure = (&'static str, &'static str, &'static str, fn(&super::SetReport) -> u64);
     let figures: [Figure; 13] = [
         ("samples", "gauge", "Samples of the data set.", |set| set.node.samples.into()),
         ("jobs", "gauge", "Jobs that are in.", |set| set.node.jobs.len() as u64),

@@ -91,7 +91,8 @@ impl Header {
 
     /// Reads a header whose body may be `bytes_max` long.
     pub fn decode(bytes: &[u8; HEADER_BYTES], bytes_max: u32) -> Result<Header> {
-        let [a, b, c, d, version, verb, zero, also_zero, e, f, g, h] = *bytes;
+        let (length, rest) = (u32::from_le_bytes(first(bytes)), &bytes[4..]);
+        let (version, verb, zeros) = (rest[0], rest[1], &rest[2..4]);
         if version != VERSION {
             return Err(Error::config(format!(
                 "the other side speaks version {version} of the wire, this one version {VERSION}"
@@ -101,17 +102,21 @@ impl Header {
         let Some(&known) = Verb::ALL.get((verb as usize).wrapping_sub(1)) else {
             return Err(Error::corrupt(format!("a message of the unknown kind {verb} came over the wire")));
         };
-        if zero != 0 || also_zero != 0 {
+        if zeros != [0, 0] {
             return Err(Error::corrupt("the header of a message has bytes that must be 0 and are not"));
         }
-        let length = u32::from_le_bytes([a, b, c, d]);
         if length > bytes_max {
             return Err(Error::corrupt(format!(
                 "a message of {length} bytes came over the wire; the limit is {bytes_max}"
             )));
         }
-        Ok(Header { bytes: length, verb: known, request: u32::from_le_bytes([e, f, g, h]) })
+        Ok(Header { bytes: length, verb: known, request: u32::from_le_bytes(first(&bytes[8..])) })
     }
+}
+
+/// The first four bytes, which the caller knows to be there.
+fn first(bytes: &[u8]) -> [u8; 4] {
+    [bytes[0], bytes[1], bytes[2], bytes[3]]
 }
 
 /// Takes a body apart from its front; what is missing is an error and never a panic.

@@ -56,7 +56,7 @@ pub(super) fn measure(servers: &Servers, way: Way, load: Load, time: Duration) -
         }
         let wall = began.elapsed().as_secs_f64();
         let cpu = match (cpu_before, servers.cpu(way)) {
-            (Some(before), Some(after)) => (after - before).as_secs_f64(),
+            (Some(before), Some(after)) => after.saturating_sub(before).as_secs_f64(),
             _ => f64::NAN,
         };
         waits.sort();
