@@ -118,10 +118,11 @@ impl Access for Shared {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
-        let told = runtime.block_on(tokio::time::timeout(ANNOUNCE, async {
+        let tell = async {
             self.client.stand(&standings).await?;
             self.client.announce(epoch, full, order).await
-        }));
+        };
+        let told = runtime.block_on(async { tokio::time::timeout(ANNOUNCE, tell).await });
         self.answered(told.is_ok());
         match told {
             // What the node does not take is a slip of this program and not the node's absence.

@@ -19,17 +19,34 @@ use tokio::sync::Notify;
 
 /// How far a plan is looked at in one wave.
 const LOOK_SAMPLES: usize = 4_096;
-/// The most that one wave reads.
-const WAVE_BYTES_MAX: u64 = 4 << 20;
+/// The most that one wave reads: little, since each sample of it changes what the policy would keep.
+const WAVE_BYTES_MAX: u64 = 512 << 10;
+/// How long nobody must have waited for the store before it counts as idle.
+const IDLE: Duration = Duration::from_millis(5);
 /// How long the thread sleeps when nobody rings.
-const NAP: Duration = Duration::from_millis(20);
+const NAP: Duration = Duration::from_millis(10);
 
 /// Who waits for the store, and a bell for the thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Bell {
     waiting: AtomicU64,
+    /// When the last one stopped waiting, in microseconds since the start.
+    idle_since_us: AtomicU64,
+    started: Instant,
     stop: AtomicBool,
     notify: Arc<Notify>,
+}
+
+impl Default for Bell {
+    fn default() -> Bell {
+        Bell {
+            waiting: AtomicU64::new(0),
+            idle_since_us: AtomicU64::new(0),
+            started: Instant::now(),
+            stop: AtomicBool::new(false),
+            notify: Arc::default(),
+        }
+    }
 }
 
 /// Somebody waits for the store as long as this lives.
@@ -43,6 +60,13 @@ impl Bell {
         Waiting(self)
     }
 
+    /// Whether nobody has waited for the store for a while.
+    fn is_idle(&self) -> bool {
+        let now = self.started.elapsed();
+        let since = Duration::from_micros(self.idle_since_us.load(Relaxed));
+        self.waiting.load(Relaxed) == 0 && now.saturating_sub(since) >= IDLE
+    }
+
     /// There may be something to read ahead.
     pub(super) fn ring(&self) {
         self.notify.notify_one();
@@ -52,7 +76,7 @@ impl Bell {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_sub(1, Relaxed) == 1 {
-            self.0.ring();
+            self.0.idle_since_us.store(self.0.started.elapsed().as_micros() as u64, Relaxed);
         }
     }
 }
@@ -126,7 +150,7 @@ impl Inner {
 
     /// Reads some of what the plans ask for next; whether there was any.
     async fn read_wave(&self) -> bool {
-        if self.bell.waiting.load(Relaxed) > 0 {
+        if !self.bell.is_idle() {
             return false;
         }
         let leads: Vec<_> = self.wanted_next().into_iter().filter_map(|id| self.flights.lead(id)).collect();
@@ -138,23 +162,27 @@ impl Inner {
         read > 0
     }
 
-    /// What the plans ask for next that is not here and would be kept.
+    /// What the plans ask for next that is not here and would be kept. Nothing is proposed twice in an epoch: what was
+    /// not kept then would not be kept now.
     fn wanted_next(&self) -> Vec<u32> {
-        let plans = self.jobs().plans();
+        let mut jobs = self.jobs();
         let bytes_max = self.options.prefetch_bytes_max.min(WAVE_BYTES_MAX);
         let (mut wanted, mut bytes) = (Vec::new(), 0);
         let memory = self.memory();
-        for (order, position) in plans {
-            for &id in order.iter().skip(position).take(LOOK_SAMPLES) {
-                let size = self.set.catalog().size(SampleId(id)).map_or(0, u64::from);
-                if bytes + size > bytes_max {
+        let elsewhere = |id: SampleId| {
+            self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(id))
+                || self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(id))
+        };
+        for look in jobs.looks(LOOK_SAMPLES) {
+            while let Some(id) = look.peek() {
+                let size = self.set.catalog().size(id).map_or(0, u64::from);
+                if bytes + size > bytes_max && bytes > 0 {
                     return wanted;
                 }
-                let near = self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(SampleId(id)))
-                    || self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(SampleId(id)));
-                if !near && memory.policy.worth(SampleId(id)) {
+                look.pass();
+                if memory.policy.worth(id) && !elsewhere(id) {
                     bytes += size;
-                    wanted.push(id);
+                    wanted.push(id.0);
                 }
             }
         }

@@ -6,6 +6,7 @@
 
 use super::{JobReport, NodeOptions, Standing, Tier};
 use crate::{Error, Result};
+use gristmill_core::SampleId;
 use gristmill_core::cache::cold::coldest;
 use gristmill_core::cache::jobs::{Jobs as Columns, Relative, benefit};
 use gristmill_core::cache::{JobId, Policy};
@@ -23,13 +24,33 @@ struct Job {
     report: JobReport,
     /// Score or chance of being wanted, as the policy goes by.
     values: Vec<f32>,
-    /// The order of its epoch, and how much of it was asked for.
-    order: Arc<[u32]>,
+    /// How much of its epoch was asked for.
     position: usize,
+    look: Look,
     since: Instant,
     waiting: u32,
     waiting_since: Instant,
     waited_s: f64,
+}
+
+/// How far a plan was looked along.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    order: Arc<[u32]>,
+    place: usize,
+    end: usize,
+}
+
+impl Look {
+    /// The next sample of the plan, as far ahead as may be looked.
+    pub(super) fn peek(&self) -> Option<SampleId> {
+        (self.place < self.end).then(|| SampleId(self.order[self.place]))
+    }
+
+    /// Goes on.
+    pub(super) fn pass(&mut self) {
+        self.place += 1;
+    }
 }
 
 /// All jobs.
@@ -69,8 +90,8 @@ impl Jobs {
             id,
             report: JobReport { id: id.0, name, ..JobReport::default() },
             values: Vec::new(),
-            order: Arc::default(),
             position: 0,
+            look: Look::default(),
             since: now,
             waiting: 0,
             waiting_since: now,
@@ -123,7 +144,8 @@ impl Jobs {
             if job.values.is_empty() { Vec::new() } else { coldest(&order, &job.values, options.hot_share) }
         });
         job.report.epoch = epoch;
-        (job.order, job.position, job.since) = (order, 0, now);
+        (job.position, job.since) = (0, now);
+        job.look = Look { order, ..Look::default() };
         (job.waited_s, job.waiting_since) = (0.0, now);
         let values = std::mem::take(&mut job.values);
         if judged {
@@ -170,9 +192,13 @@ impl Jobs {
         }
     }
 
-    /// The plan of every job from where it is now.
-    pub(super) fn plans(&self) -> Vec<(Arc<[u32]>, usize)> {
-        self.known.iter().map(|job| (Arc::clone(&job.order), job.position)).collect()
+    /// A look along the plan of every job, from where it is or was looked at last, so far ahead of it.
+    pub(super) fn looks(&mut self, ahead: usize) -> impl Iterator<Item = &mut Look> {
+        self.known.iter_mut().map(move |job| {
+            job.look.place = job.look.place.max(job.position);
+            job.look.end = (job.position + ahead).min(job.look.order.len());
+            &mut job.look
+        })
     }
 
     pub(super) fn report(&self) -> Vec<JobReport> {

@@ -62,11 +62,11 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
     } else {
         let places: Vec<String> = [tcp, unix, http].into_iter().flatten().map(name).collect();
         line(format_args!(
-            "serving {} ({}, {} of them in memory{}) on {}",
+            "serving {} ({}; up to {} kept in memory{}) on {}",
             counted(samples.into(), "sample", "samples"),
             size(bytes),
             size(memory),
-            if disk { " and more on disk" } else { "" },
+            if disk { ", more on disk" } else { "" },
             places.join(" and ")
         ))?;
         if server.tcp().is_some_and(|at| !at.ip().to_canonical().is_loopback()) && !tls {
