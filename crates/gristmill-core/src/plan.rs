@@ -127,13 +127,6 @@ impl Plan {
         self
     }
 
-    /// The same order, cut in another way.
-    #[must_use]
-    pub fn reshaped(mut self, shape: Shape) -> Plan {
-        self.shape = shape;
-        self
-    }
-
     /// How many times the sample at this place was served before in the epoch. Panics outside of the plan.
     pub fn again(&self, batch: u32, slot: usize) -> u32 {
         if self.again.is_empty() {

@@ -357,27 +357,15 @@ impl Chosen {
     }
 
     /// The order in which the epoch is trained, and the weights in that order (empty when all are 1).
-    ///
-    /// It is the one shuffle of all samples without those that were not chosen, so that everybody's place in an epoch
-    /// is known before anybody is chosen: a cache can look that far ahead. Only where samples are drawn repeatedly is
-    /// the list itself shuffled, since that shuffle would put the same ones side by side.
     pub fn shuffled(&self, seed: u64) -> (Vec<u32>, Vec<f32>) {
-        let stream = Stream::new(seed, self.epoch, Purpose::TrainingOrder, &[]);
-        let places: Vec<u32> = if self.ids.is_sorted_by(|a, b| a < b) {
-            const ABSENT: u32 = u32::MAX;
-            let mut place_of = vec![ABSENT; self.summary.samples as usize];
-            self.ids.iter().enumerate().for_each(|(place, &id)| place_of[id as usize] = place as u32);
-            let everybody = stream.permutation(self.summary.samples);
-            let places = everybody.into_iter().map(|id| place_of[id as usize]);
-            places.filter(|place| *place != ABSENT).collect()
-        } else {
-            stream.permutation(self.ids.len() as u32)
-        };
+        let mut order =
+            Stream::new(seed, self.epoch, Purpose::TrainingOrder, &[]).permutation(self.ids.len() as u32);
         let weights = match self.weights.as_slice() {
             [] => Vec::new(),
-            weights => places.iter().map(|&place| weights[place as usize]).collect(),
+            weights => order.iter().map(|&place| weights[place as usize]).collect(),
         };
-        (places.into_iter().map(|place| self.ids[place as usize]).collect(), weights)
+        order.iter_mut().for_each(|place| *place = self.ids[*place as usize]);
+        (order, weights)
     }
 }
 

@@ -104,6 +104,8 @@ pub struct NodeOptions {
     pub disk: Option<DiskOptions>,
     /// The most bytes that are read ahead of being asked for, at once; 0 reads nothing ahead.
     pub prefetch_bytes_max: u64,
+    /// What may be read for nothing between two samples to save a request, beside a quarter of what is wanted.
+    pub gap_bytes_max: u64,
     /// Whether cold samples may stand in for each other; only the policy `score` has a cold region.
     pub stand_ins: bool,
     /// The share of an epoch's samples that is hot.
@@ -122,6 +124,7 @@ impl NodeOptions {
             memory_bytes_max,
             disk: None,
             prefetch_bytes_max,
+            gap_bytes_max: 0,
             stand_ins,
             hot_share: 0.7,
             seed: 0,

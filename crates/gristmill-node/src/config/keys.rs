@@ -81,6 +81,7 @@ impl Default for Settings {
             cache_stand_ins: false,
             cache_hot_share: 0.7,
             cache_prefetch_bytes_max: 64 << 20,
+            cache_gap_bytes_max: 0,
             catalog_folder: String::new(),
             selection_kind: "uniform".into(),
             selection_epochs: 0,
@@ -315,6 +316,13 @@ const OWN: &[Key] = &[
         "cache.prefetch_bytes_max",
         "the most that is read ahead of being asked for, while the store is idle",
         cache_prefetch_bytes_max,
+        bytes::<0>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "cache.gap_bytes_max",
+        "what may be read for nothing between neighbours to save a request, where those are dear",
+        cache_gap_bytes_max,
         bytes::<0>,
         |b: &u64| format_bytes(*b)
     ),

@@ -1,9 +1,8 @@
 //! What the loader tells its node before an epoch: whom it will ask for, and how every sample stands.
 //!
-//! A cache that keeps a sample until its next use pays for the whole time in between, so a sample counts by how surely
-//! it will be wanted *and how soon*. Both are known in advance: selection knows who is likely to be chosen next, and
-//! the order of an epoch is one seeded shuffle of all samples from which those that are not chosen are left out, so
-//! everybody's place in the next epoch is known before anybody is chosen.
+//! Within an epoch every sample is asked for once, so a hit is a sample that was still there when the epoch began:
+//! what counts for a cache is how surely a sample will be wanted by the next epoch, not how soon in it. Selection knows
+//! that chance; without one every sample is wanted, by whichever rank the next plan gives it to.
 
 use super::Loader;
 use super::cold::Cold;
@@ -12,7 +11,7 @@ use crate::access::{Access, Announcement};
 use crate::node::Standing;
 use gristmill_core::SampleId;
 use gristmill_core::cache::cold::coldest;
-use gristmill_core::plan::{Plan, Shape};
+use gristmill_core::plan::Plan;
 
 impl Loader {
     /// Tells the node of an epoch, and says which of its samples may be stood in for.
@@ -34,12 +33,10 @@ impl Loader {
             }
             _ => Cold::default(),
         };
-        let mut wanted = self.soon(epoch + 1)?;
-        let mut score = vec![1.0; samples as usize];
-        if let Some(standing) = standing {
-            wanted.iter_mut().zip(&standing.wanted).for_each(|(soon, chance)| *soon *= chance);
-            score = standing.score;
-        }
+        let (score, wanted) = match standing {
+            Some(standing) => (standing.score, standing.wanted),
+            None => (vec![1.0; samples as usize], self.wanted(epoch + 1)?),
+        };
         let both = score.into_iter().zip(wanted).enumerate();
         let standings =
             both.map(|(id, (score, wanted))| Standing { id: SampleId(id as u32), score, wanted }).collect();
@@ -47,28 +44,16 @@ impl Loader {
         Ok(cold)
     }
 
-    /// How soon each sample would be asked for in an epoch that has it: 1 at the beginning, a third at the end.
-    fn soon(&self, epoch: u64) -> Result<Vec<f32>> {
-        let samples = self.set.catalog().len();
-        let Shape { world, .. } = self.options.shape;
+    /// Whom this rank asks for in a plain epoch: 1, and 0 for those that are other ranks'.
+    fn wanted(&self, epoch: u64) -> Result<Vec<f32>> {
+        let samples = self.set.catalog().len() as usize;
+        if self.options.shape.world == 1 {
+            return Ok(vec![1.0; samples]);
+        }
         let next = self.all(epoch)?;
-        let value = |place: f32| 0.5 / (0.5 + place);
-        if self.choice.is_some() {
-            // Which rank will ask for it is not known before everybody is chosen.
-            let shape = Shape::single(samples);
-            let next = if world == 1 { next } else { next.reshaped(shape) };
-            let mut soon = vec![0.0; samples as usize];
-            let places = (0..next.batches()).flat_map(|batch| next.batch(batch));
-            for (place, id) in places.enumerate() {
-                soon[id.0 as usize] = value(place as f32 / samples as f32) / world as f32;
-            }
-            return Ok(soon);
-        }
-        let mut soon = vec![0.0; samples as usize];
-        let share = next.samples().max(1) as f32;
-        for (place, id) in (0..next.batches()).flat_map(|batch| next.batch(batch)).enumerate() {
-            soon[id.0 as usize] = value(place as f32 / share);
-        }
-        Ok(soon)
+        let mut wanted = vec![0.0; samples];
+        let ids = (0..next.batches()).flat_map(|batch| next.batch(batch));
+        ids.for_each(|id| wanted[id.0 as usize] = 1.0);
+        Ok(wanted)
     }
 }

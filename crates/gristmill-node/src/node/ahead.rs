@@ -191,7 +191,7 @@ impl Inner {
 
     /// Reads samples, neighbours together, without offering them to the hot region.
     async fn read_apart(&self, ids: &[u32]) -> Result<Vec<(SampleId, Bytes)>> {
-        let runs = run::runs(&self.set, ids)?;
+        let runs = run::runs(&self.set, ids, self.options.gap_bytes_max)?;
         let reads = join_all(runs.iter().map(async |run| {
             let start = Instant::now();
             let read = run.read(&self.set).await;

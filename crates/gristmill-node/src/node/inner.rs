@@ -163,7 +163,7 @@ impl Inner {
     pub(super) async fn read_runs(&self, leads: Vec<Lead<'_>>) -> Result<u64> {
         let ids: Vec<u32> = leads.iter().map(Lead::id).collect();
         let mut leads: HashMap<u32, Lead<'_>> = leads.into_iter().map(|lead| (lead.id(), lead)).collect();
-        let runs = run::runs(&self.set, &ids)?;
+        let runs = run::runs(&self.set, &ids, self.options.gap_bytes_max)?;
         let reads = join_all(runs.iter().map(async |run| {
             let start = Instant::now();
             let read = run.read(&self.set).await;

@@ -2,7 +2,7 @@
 //!
 //! Samples of one container or shard that lie close together cost one request instead of many. What lies between
 //! them is read and thrown away if that is little beside the samples themselves, so that a slow link carries no more
-//! than a quarter for nothing; a run is bounded, so that nobody waits for all of a large one.
+//! than a quarter for nothing, or if a setting says that requests are dearer than bytes; a run is bounded, so that nobody waits for all of a large one.
 
 use crate::Result;
 use crate::dataset::DataSet;
@@ -27,26 +27,27 @@ pub(super) struct Run {
 }
 
 /// Sorts samples into as few reads as their places allow.
-pub(super) fn runs(set: &DataSet, ids: &[u32]) -> Result<Vec<Run>> {
+pub(super) fn runs(set: &DataSet, ids: &[u32], gap_bytes_max: u64) -> Result<Vec<Run>> {
     let place = |&id: &u32| set.catalog().place(SampleId(id)).map(|(object, range)| (object, range, id));
     let mut places = ids.iter().map(place).collect::<Result<Vec<_>>>()?;
     if !set.packed() {
-        let alone = |(object, range, id): (u32, Range<u64>, u32)| merged(vec![(object, range, id)]);
+        let alone = |(object, range, id): (u32, Range<u64>, u32)| merged(vec![(object, range, id)], 0);
         return Ok(places.into_iter().flat_map(alone).collect());
     }
     places.sort_unstable_by_key(|(object, range, id)| (*object, range.start, *id));
-    Ok(merged(places))
+    Ok(merged(places, gap_bytes_max))
 }
 
-fn merged(places: Vec<(u32, Range<u64>, u32)>) -> Vec<Run> {
+fn merged(places: Vec<(u32, Range<u64>, u32)>, gap_bytes_max: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (object, range, id) in places {
         if let Some(run) = runs.last_mut()
             && run.object == object
             && range.end.max(run.range.end) - run.range.start <= RUN_BYTES_MAX
-            && range.start.saturating_sub(run.range.end) + run.waste <= (run.bytes() - run.waste) / WASTE
+            && (gap(run, &range) <= gap_bytes_max
+                || gap(run, &range) + run.waste <= (run.bytes() - run.waste) / WASTE)
         {
-            run.waste += range.start.saturating_sub(run.range.end);
+            run.waste += gap(run, &range);
             run.range.end = run.range.end.max(range.end);
             run.parts.push((id, range));
         } else {
@@ -54,6 +55,11 @@ fn merged(places: Vec<(u32, Range<u64>, u32)>) -> Vec<Run> {
         }
     }
     runs
+}
+
+/// What lies between a run and what comes after it.
+fn gap(run: &Run, next: &Range<u64>) -> u64 {
+    next.start.saturating_sub(run.range.end)
 }
 
 impl Run {
@@ -99,13 +105,14 @@ mod tests {
     fn neighbours_are_read_together_and_strangers_are_not() {
         let at = |object, start: u64, bytes: u64, id| (object, start..start + bytes, id);
         let places = vec![at(0, 0, 10, 3), at(0, 12, 10, 1), at(0, 90, 10, 2), at(1, 20, 10, 4)];
-        let runs = merged(places);
+        let runs = merged(places.clone(), 0);
         let ids: Vec<Vec<u32>> =
             runs.iter().map(|run| run.parts.iter().map(|(id, _)| *id).collect()).collect();
         assert_eq!(ids, [vec![3, 1], vec![2], vec![4]]);
         assert_eq!((runs[0].bytes(), runs[0].waste), (22, 2));
         let large = vec![at(0, 0, RUN_BYTES_MAX, 0), at(0, RUN_BYTES_MAX, 1, 1)];
-        assert_eq!(merged(large).len(), 2, "a run is bounded");
+        assert_eq!(merged(large, 1 << 30).len(), 2, "a run is bounded");
+        assert_eq!(merged(places, 100).len(), 2, "where requests are dear");
     }
 
     proptest! {
@@ -117,7 +124,7 @@ mod tests {
             places.sort_unstable();
             let numbered = places.iter().enumerate();
             let places: Vec<_> = numbered.map(|(id, &(o, s, b))| (o, s..s + b, id as u32)).collect();
-            let runs = merged(places.clone());
+            let runs = merged(places.clone(), 0);
             let mut seen: Vec<u32> = runs.iter().flat_map(|run| run.parts.iter().map(|(id, _)| *id)).collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..places.len() as u32).collect::<Vec<_>>());

@@ -101,10 +101,8 @@ proptest! {
                 prop_assert!(!error.to_string().is_empty(), "{name}");
             }
         }
-        if let Some(header) = body.first_chunk() {
-            if let Ok(header) = Header::decode(header, limit) {
-                prop_assert!(header.bytes <= limit);
-            }
+        if let Some(Ok(header)) = body.first_chunk().map(|header| Header::decode(header, limit)) {
+            prop_assert!(header.bytes <= limit);
         }
     }
 
@@ -130,7 +128,7 @@ fn lists_have_limits() {
     let announce = |ids: usize| {
         let order = vec![0; ids];
         Announce::decode(&encoded(|out| {
-            Announce { epoch: 0, full: true, part: 0, parts: 1, order }.encode(out)
+            Announce { epoch: 0, full: true, part: 0, parts: 1, order }.encode(out);
         }))
     };
     assert!(announce(ANNOUNCE_IDS_MAX).is_ok() && announce(ANNOUNCE_IDS_MAX + 1).is_err());
