@@ -161,6 +161,7 @@ impl Server {
         let tls = listen::tls(&options)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("grist-serve")
+            .worker_threads(threads(options.threads))
             .enable_all()
             .build()
             .map_err(|e| Error::io("start", "an I/O runtime", e))?;
@@ -243,6 +244,11 @@ impl Drop for Server {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+fn threads(asked: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if asked == 0 { (cores / 2).clamp(1, 8) } else { asked }
 }
 
 /// TLS if there is a certificate.

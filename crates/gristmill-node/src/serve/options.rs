@@ -35,6 +35,9 @@ pub struct ServeOptions {
     pub write_ms_max: u64,
     /// How long to finish what is in flight when asked to end.
     pub drain_ms_max: u64,
+    /// Threads that serve; 0 takes half of the cores, at most 8. Handing a request to another thread costs more than
+    /// answering a small one, so more threads than the load needs make every request dearer.
+    pub threads: usize,
 }
 
 impl Default for ServeOptions {
@@ -54,6 +57,7 @@ impl Default for ServeOptions {
             idle_ms_max: 600_000,
             write_ms_max: 30_000,
             drain_ms_max: 10_000,
+            threads: 0,
         }
     }
 }

@@ -44,10 +44,8 @@ fn node(sizes: &[usize], latency_ms: u64) -> Arc<Node> {
         );
     }
     let catalog = Arc::new(draft.into_catalog().unwrap());
-    {
-        let set = Arc::new(DataSet::new(catalog, store, 0, &|| false).unwrap());
-        Arc::new(Node::new(set, NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap())
-    }
+    let set = Arc::new(DataSet::new(catalog, store, 0, &|| false).unwrap());
+    Arc::new(Node::new(set, NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap())
 }
 
 fn options() -> ServeOptions {
@@ -159,9 +157,11 @@ fn each_ask_has_its_own_error() {
     let server = start(options(), node(&[10, 20], 0));
     let client = connect(&server);
     for peer in [false, true] {
-        let came = match peer {
-            false => block_on(client.fetch(&asks([1, 2, 0, u32::MAX]))).unwrap(),
-            true => block_on(client.fetch_for_peer(&[1, 2, 0, u32::MAX].map(SampleId))).unwrap(),
+        let ids = [1, 2, 0, u32::MAX];
+        let came = if peer {
+            block_on(client.fetch_for_peer(&ids.map(SampleId))).unwrap()
+        } else {
+            block_on(client.fetch(&asks(ids))).unwrap()
         };
         let words: Vec<String> =
             came.iter().map(|one| one.as_ref().map_or_else(ToString::to_string, |_| "ok".into())).collect();

@@ -247,7 +247,7 @@ mod tests {
         }
         assert!(!text.contains('\u{1b}') && !text.contains("from disk"), "{text}");
         assert!(
-            table("x", &json!({"sets": [1, {"node": {"served": ["a"], "jobs": [2]}}]}), None).contains("x")
+            table("x", &json!({"sets": [1, {"node": {"served": ["a"], "jobs": [2]}}]}), None).contains('x')
         );
     }
 }

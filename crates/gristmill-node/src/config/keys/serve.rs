@@ -93,6 +93,13 @@ pub(super) const SERVE: &[Key] = &[
         shown
     ),
     key!(
+        "serve.threads",
+        "threads that serve; 0 takes half of the cores, at most 8",
+        serve.threads,
+        whole::<usize, 0, 1_024>,
+        shown
+    ),
+    key!(
         "client.tls_ca",
         "certificate authority (PEM) that signed the node's certificate; with it TLS is used",
         tls_ca,

@@ -32,12 +32,12 @@ fn tokens_digests_and_names_must_be_right() {
     let digest = node.set().catalog().digest();
     let good = ClientOptions { digest: Some(digest), ..with_token() };
     check(&Client::connect(&url(&server), good.clone()).unwrap(), &[10], &[0]);
-    let none = ClientOptions { token: None, ..good.clone() };
+    let bare = ClientOptions { token: None, ..good.clone() };
     let wrong = ClientOptions { token: Some(Token::new("another token for tests").unwrap()), ..good.clone() };
     let other = ClientOptions { digest: Some(Digest(digest.0 ^ 1)), ..good.clone() };
     let (at, train) = (server.tcp().unwrap(), url(&server));
     for (url, options, words) in [
-        (train.clone(), none, "token is missing or wrong"),
+        (train.clone(), bare, "token is missing or wrong"),
         (train.clone(), wrong, "token is missing or wrong"),
         (train, other, "serves another data set"),
         (format!("grist://{at}/test"), good, "no data set \"test\""),
@@ -144,7 +144,7 @@ fn random_bytes_for_some_seconds_disturb_nobody() {
                         state ^= state << 17;
                         *byte = (state >> 32) as u8;
                     }
-                    if state % 3 > 0 {
+                    if !state.is_multiple_of(3) {
                         // A header that looks right, with a body that is not.
                         let header = Header {
                             bytes: bytes.len() as u32,
@@ -154,7 +154,7 @@ fn random_bytes_for_some_seconds_disturb_nobody() {
                         bytes.splice(..0, header.encode());
                     }
                     let _ = stream.write_all(&bytes);
-                    if state % 2 == 0 {
+                    if state.is_multiple_of(2) {
                         let _ = stream.shutdown(Shutdown::Write);
                         let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
                         let _ = stream.read(&mut [0; 100]);
