@@ -12,7 +12,7 @@ use gristmill_node::{Error, open};
 use gristmill_ops::{Dtype, Layout, Output, Recipe};
 use pyo3::prelude::*;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +56,9 @@ impl Request {
 
 /// What this process is called at a node that several share.
 fn job_name() -> String {
-    let script = std::env::args().find(|word| word.ends_with(".py")).unwrap_or_else(|| "python".into());
+    // Below an interpreter the arguments are its own: the first one that names a script is what people call it.
+    let is_script = |word: &String| Path::new(word).extension().is_some_and(|ending| ending == "py");
+    let script = std::env::args().find(is_script).unwrap_or_else(|| "python".into());
     let script = script.rsplit('/').next().unwrap_or("python").to_string();
     format!("{script}, process {}", std::process::id())
 }

@@ -151,7 +151,14 @@ impl Node {
         let sizes: Arc<[u32]> =
             set.catalog().sizes()?.iter().map(|size| size.saturating_add(ENTRY_BYTES)).collect();
         let mut cache = CacheOptions::new(options.policy, options.memory_bytes_max);
-        if !options.stand_ins {
+        if options.stand_ins {
+            // Two packs at least: one to serve from while the next is on its way.
+            let mean = sizes.iter().map(|size| u64::from(*size)).sum::<u64>() / sizes.len().max(1) as u64;
+            let cold_bytes = (options.memory_bytes_max as f64 * cache.cold_share) as u64;
+            let fit = (cold_bytes / 2 / mean.max(1)).clamp(1, u64::from(cache.pack.samples_max)) as u32;
+            cache.pack.samples_max = fit;
+            cache.pack.samples_min = cache.pack.samples_min.min(fit);
+        } else {
             cache.cold_share = 0.0;
         }
         let policy = Cache::new(cache, sizes, options.seed).map_err(|e| {
@@ -250,7 +257,7 @@ impl Node {
 
     /// Whether fetching finishes on the calling thread without a reactor.
     pub fn immediate(&self) -> bool {
-        self.inner.set.immediate()
+        self.inner.peers.is_none() && self.inner.set.immediate()
     }
 
     /// A sample in memory, or nothing: this never waits.
@@ -350,6 +357,10 @@ impl Node {
         report.memory_bytes = memory.policy.bytes();
         report.memory_bytes_max = inner.options.memory_bytes_max;
         drop(memory);
+        if let Some(peers) = &inner.peers {
+            let (all, up) = peers.count();
+            (report.peers, report.peers_up) = (all as u64, up as u64);
+        }
         if let (Some(shelf), Some(disk)) = (&inner.shelf, &inner.options.disk) {
             let counts = shelf.counts();
             report.disk_entries = counts.entries;

@@ -102,6 +102,10 @@ pub struct NodeReport {
     pub disk_bytes_max: u64,
     /// Entries of the disk tier that were damaged and read from the store instead.
     pub disk_damaged: u64,
+    /// Nodes that share this cache, this one included; 0 if it is alone.
+    pub peers: u64,
+    /// How many of them are up.
+    pub peers_up: u64,
     /// Why the disk tier is off, if it is.
     pub disk_off: Option<String>,
 }

@@ -6,6 +6,7 @@ mod catalog;
 mod disk;
 mod families;
 mod loader;
+mod node;
 mod remote;
 mod selection;
 mod serve;

@@ -23,8 +23,16 @@ use std::sync::Arc;
 const TOKEN: &str = "a token for tests only";
 
 /// The bytes of a sample: all of them different.
-fn content(id: u32, bytes: usize) -> Bytes {
+pub(super) fn content(id: u32, bytes: usize) -> Bytes {
     (0..bytes).map(|at| (at as u32).wrapping_mul(31).wrapping_add(id.wrapping_mul(7_919)) as u8).collect()
+}
+
+/// The same store, with every read taking so long.
+pub(super) fn with_latency(store: Arc<dyn Store>, latency_ms: u64) -> Arc<dyn Store> {
+    if latency_ms == 0 {
+        return store;
+    }
+    Arc::new(Throttled::new(store, ThrottleOptions { latency_ms, ..ThrottleOptions::default() }).unwrap())
 }
 
 /// A node over samples of these sizes in memory; with `latency_ms` every read takes that long.
@@ -37,12 +45,7 @@ fn node(sizes: &[usize], latency_ms: u64) -> Arc<Node> {
         draft.push_file(&ObjectInfo { path: path.clone(), bytes: bytes as u64, version: 1 }, 0).unwrap();
         objects.push((path, content(id as u32, bytes)));
     }
-    let mut store: Arc<dyn Store> = Arc::new(MemoryStore::new(objects));
-    if latency_ms > 0 {
-        store = Arc::new(
-            Throttled::new(store, ThrottleOptions { latency_ms, ..ThrottleOptions::default() }).unwrap(),
-        );
-    }
+    let store = with_latency(Arc::new(MemoryStore::new(objects)), latency_ms);
     let catalog = Arc::new(draft.into_catalog().unwrap());
     let set = Arc::new(DataSet::new(catalog, store, 0, &|| false).unwrap());
     Arc::new(Node::new(set, NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap())

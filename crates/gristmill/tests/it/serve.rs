@@ -4,12 +4,16 @@ use crate::{Place, Ran, text};
 use futures::executor::block_on;
 use gristmill_core::SampleId;
 use gristmill_node::client::{Client, ClientOptions};
+use gristmill_node::config::Config;
+use gristmill_node::loader::{Data, Loader};
 use gristmill_node::node::Ask;
+use gristmill_node::open;
 use gristmill_node::token::Token;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A serving process; killed if a test fails before it ends.
@@ -121,4 +125,86 @@ fn what_cannot_be_served_is_said_and_ctrl_c_ends_it() {
     // An idle client does not hold it up.
     let _client = Client::connect(serving.url(), ClientOptions::default()).unwrap();
     assert_eq!(serving.end(Signal::INT).code, Some(0));
+}
+
+/// The ids and bytes of an epoch, in order.
+fn epoch(loader: &Loader, epoch: u64, mut after_batch: impl FnMut(usize)) -> Vec<(u32, bytes::Bytes)> {
+    let mut all = Vec::new();
+    for (index, batch) in loader.epoch(epoch, 0).unwrap().enumerate() {
+        let batch = batch.unwrap();
+        let Data::Raw(raw) = &batch.data else { panic!("no recipe, no tensors") };
+        all.extend(batch.ids.iter().copied().zip(raw.iter().cloned()));
+        after_batch(index);
+    }
+    all
+}
+
+/// A node is killed at 20 moments of some epochs and started again, with and without a disk: what is trained on stays
+/// the same, the node is used again, and with a disk it comes back warm.
+#[test]
+fn kill_9_of_the_node_changes_nothing_but_the_time() {
+    for disk in [false, true] {
+        let place = Place::new();
+        let photos = text(&place.photos(60)).to_string();
+        let cache = format!("{}:64MiB", text(&place.path("cache")));
+        let mut more = vec!["--memory", "30%", "--listen", "127.0.0.1:0"];
+        if disk {
+            more.extend(["--disk", &cache]);
+        }
+        let mut serving = Serving::start(&place, &more);
+        let url = serving.url().to_string();
+        let at = url.trim_start_matches("grist://").split('/').next().unwrap().to_string();
+        *more.iter_mut().find(|word| **word == "127.0.0.1:0").unwrap() = &at;
+
+        let folder = text(&place.path("catalogs")).to_string();
+        let settings = |cache: &str| {
+            let pairs = [("catalog.folder", &*folder), ("cache.size", cache), ("loader.batch", "10")];
+            let slow = [("store.throttle_latency_ms", "3"), ("store.reads_in_flight", "8")];
+            let pairs: Vec<_> = pairs.iter().chain(&slow).map(|(k, v)| ((*k).into(), (*v).into())).collect();
+            Config::load(None, &pairs).unwrap().settings().clone()
+        };
+        let open = |cache: &str| {
+            let settings = settings(cache);
+            let opened = open::catalog(&photos, &settings, false, &mut |_| true).unwrap();
+            let set = Arc::new(open::data_set(opened.catalog, &settings, &|| false).unwrap());
+            let access = open::access(&set, &settings, "test").unwrap();
+            Loader::new(set, None, settings.loader()).unwrap().with_access(access)
+        };
+        let (plain, shared) = (open("off"), open(&url));
+        let mut kills = 0;
+        let mut number = 0;
+        while kills < 20 {
+            let seen = epoch(&shared, number, |index| {
+                // Not at every batch and never at the same ones.
+                if kills < 20 && (index as u64 * 7 + number * 3).is_multiple_of(4) {
+                    serving.child.kill().unwrap();
+                    serving.child.wait().unwrap();
+                    serving = Serving::start(&place, &more);
+                    kills += 1;
+                }
+            });
+            assert!(seen == epoch(&plain, number, |_| ()), "epoch {number} changed");
+            number += 1;
+        }
+        // Back-off included, it is used again: it has samples to give.
+        let back = Instant::now();
+        while served(&place, &url) == 0 {
+            assert!(back.elapsed() < Duration::from_secs(20), "the restarted node is not used again");
+            assert!(epoch(&shared, number, |_| ()) == epoch(&plain, number, |_| ()));
+            number += 1;
+        }
+        if disk {
+            serving.child.kill().unwrap();
+            serving.child.wait().unwrap();
+            serving = Serving::start(&place, &more);
+            let report = &place.run(&["status", serving.url(), "--json"]).good().json()[0];
+            let entries = report["sets"][0]["node"]["disk_entries"].as_u64().unwrap();
+            assert!(entries > 30, "the disk is not warm: {entries} of 60 samples");
+        }
+    }
+}
+
+/// Samples that a node has served.
+fn served(place: &Place, url: &str) -> u64 {
+    place.run(&["status", url, "--json"]).good().json()[0]["samples"].as_u64().unwrap()
 }
