@@ -66,7 +66,9 @@ impl GroundArgs {
             (source.clone(), source::test_beside(source))
         } else {
             let Some((train, test)) = source::shipped() else {
-                return Err(Error::config("the shipped pictures are not here").hint("name a data set").into());
+                return Err(Error::config("the shipped pictures are not here")
+                    .hint("name a data set")
+                    .into());
             };
             (train.display().to_string(), Some(test))
         };

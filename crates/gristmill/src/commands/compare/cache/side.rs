@@ -78,7 +78,12 @@ impl Side {
     }
 
     /// How its node works in front of `total_bytes` of samples; none without a cache.
-    pub(super) fn node(&self, settings: &Settings, total_bytes: u64, seed: u64) -> Result<Option<NodeOptions>> {
+    pub(super) fn node(
+        &self,
+        settings: &Settings,
+        total_bytes: u64,
+        seed: u64,
+    ) -> Result<Option<NodeOptions>> {
         let Some(policy) = self.policy else { return Ok(None) };
         let usual = settings.node(total_bytes).ok_or_else(|| {
             Error::config("--size is not the size of a cache in this process")

@@ -141,7 +141,8 @@ pub(super) fn rows(entries: &[Entry], epochs: u64, link: Link) -> Vec<Row> {
         let over = |from: usize, f: fn(&Tally) -> f64| mean(&each(&|o| o.mean(from, f)));
         let same = |other: &&Entry| other.side.name == DEFAULT && other.size == entry.size;
         // Without a cache there is no size: any default will do, and the first is the smallest.
-        let base = entries.iter().find(same).or_else(|| entries.iter().find(|other| other.side.name == DEFAULT));
+        let base =
+            entries.iter().find(same).or_else(|| entries.iter().find(|other| other.side.name == DEFAULT));
         let base = base.map_or(&[][..], |base| &base.outcomes);
         let ratio = |f: fn(&Tally) -> f64| {
             let own: f64 = entry.outcomes.iter().map(|o| o.mean(0, f)).sum();
@@ -182,7 +183,18 @@ pub(super) fn rows(entries: &[Entry], epochs: u64, link: Link) -> Vec<Row> {
 pub(super) fn text(rows: &[Row], epochs: u64, seeds: u32, link: Link) -> Vec<String> {
     let mut lines = vec![format!(
         "{:<8} {:>6}  {:>7}  {:>6}  {:>9}  {:>8}  {:>6}  {:>8}  {:>6}  {:>8}  {:>6}  {:>6}",
-        "policy", "size", "hits", "loaded", "read", "I/O wait", "", "epoch", "", "accuracy", "spread", "points"
+        "policy",
+        "size",
+        "hits",
+        "loaded",
+        "read",
+        "I/O wait",
+        "",
+        "epoch",
+        "",
+        "accuracy",
+        "spread",
+        "points"
     )];
     for row in rows {
         lines.push(format!(
@@ -212,7 +224,8 @@ pub(super) fn text(rows: &[Row], epochs: u64, seeds: u32, link: Link) -> Vec<Str
 
 /// With one size accuracy against the speed-up of epochs, else the time waited by size.
 pub(super) fn picture(rows: &[Row], seeds: u32) -> String {
-    let mut sizes: Vec<&str> = rows.iter().filter(|row| row.share > 0.0).map(|row| row.size.as_str()).collect();
+    let mut sizes: Vec<&str> =
+        rows.iter().filter(|row| row.share > 0.0).map(|row| row.size.as_str()).collect();
     sizes.dedup();
     if sizes.len() < 2 {
         let point = |row: &Row| Named {
@@ -225,7 +238,8 @@ pub(super) fn picture(rows: &[Row], seeds: u32) -> String {
             "Accuracy against speed-up ({}, bars: one standard deviation)",
             counted(seeds.into(), "seed", "seeds")
         );
-        let words = Words { title: &title, x: "speed-up of epochs against default", y: "right on test data, %" };
+        let words =
+            Words { title: &title, x: "speed-up of epochs against default", y: "right on test data, %" };
         return scatter(words, &rows.iter().map(point).collect::<Vec<_>>());
     }
     let mut series: Vec<Series> = Vec::new();
@@ -251,7 +265,8 @@ mod tests {
 
     #[test]
     fn means_and_ratios_against_the_default_of_the_same_size() {
-        let tally = |hits, io_wait_s| Tally { hits, requests: 100, io_wait_s, epoch_s: 2.0, ..Tally::default() };
+        let tally =
+            |hits, io_wait_s| Tally { hits, requests: 100, io_wait_s, epoch_s: 2.0, ..Tally::default() };
         let outcome = |accuracy, hits, wait: f64| Outcome {
             accuracy,
             epochs: vec![tally(0, 2.0 * wait), tally(hits, wait), tally(hits, wait)],

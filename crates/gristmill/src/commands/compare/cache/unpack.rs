@@ -27,7 +27,8 @@ fn one(zipped: &Path, folder: &Path) -> Result<PathBuf> {
     let failed = |e| Error::io("unpack", zipped.display(), e);
     let mut inside = MultiGzDecoder::new(BufReader::new(File::open(zipped).map_err(failed)?));
     let mut file = File::create(&target).map_err(failed)?;
-    let bytes = std::io::copy(&mut inside.by_ref().take(UNPACKED_BYTES_MAX + 1), &mut file).map_err(failed)?;
+    let bytes =
+        std::io::copy(&mut inside.by_ref().take(UNPACKED_BYTES_MAX + 1), &mut file).map_err(failed)?;
     if bytes > UNPACKED_BYTES_MAX {
         let name = zipped.display();
         return Err(Error::corrupt(format!("{name} unpacks to more than {UNPACKED_BYTES_MAX} bytes")).into());
