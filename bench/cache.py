@@ -150,7 +150,7 @@ def main() -> None:
         [
             f"command: python bench/cache.py {shlex.join(sys.argv[1:])}",
             f"{data.name}, {data.samples:,} training samples, {args.model}, {args.epochs} epochs, "
-            f"{args.seeds} seed(s), from a store of {args.throttle / 1e6:g} MB/s, {args.latency_ms} ms to the first byte",
+            f"{args.seeds} seed(s), from a store of {args.throttle / 1e6:g} MB/s, latency {args.latency_ms} ms",
             f"{platform.machine()}, {args.threads} thread(s), torch {torch.__version__}, "
             f"gristmill {gristmill.__version__}",
             text(table),

@@ -81,8 +81,8 @@ def test_off_is_no_cache(plain: str) -> None:
 @pytest.mark.parametrize(
     ("cache", "words"),
     [
-        ("100B", "largest sample"),
-        (700, "largest sample"),
+        ("100B", "smallest sample"),
+        (700, "smallest sample"),
         ("0%", "20%"),
         ("some", "20%"),
         (0, "at least 1"),

@@ -80,7 +80,7 @@ fn bad_input_is_refused() {
         (&["--size", "grist://h:1/x"], "cache in this process"),
         (&["--size", "some"], "20%"),
         (&["--size", ","], "names 0 sizes"),
-        (&["--size", "100"], "largest"),
+        (&["--size", "100"], "smallest sample"),
         (&["--policies", "icash"], "icache"),
         (&["--jobs", "3"], "neither 1 nor 2"),
         (&["--jobs", "2", "--policies", "none"], "without a cache"),
