@@ -47,6 +47,7 @@ pub(super) struct Tally {
     stand_ins: u64,
     bytes: u64,
     io_wait_s: f64,
+    wait_s: f64,
     epoch_s: f64,
     loaded_share: f64,
 }
@@ -61,6 +62,7 @@ impl Tally {
             stand_ins: after.stand_ins - before.stand_ins,
             bytes: row.bytes,
             io_wait_s: row.wait.fetch_ms / 1e3,
+            wait_s: row.wait.total_ms / 1e3,
             epoch_s: row.wall_ms / 1e3,
             loaded_share: row.served as f64 / row.samples.max(1) as f64,
         }
@@ -106,6 +108,7 @@ pub(super) struct Row {
     bytes_read: u64,
     io_wait_s: f64,
     io_wait_s_later: f64,
+    wait_s: f64,
     epoch_s: f64,
     epoch_s_later: f64,
     accuracy: f64,
@@ -161,6 +164,7 @@ pub(super) fn rows(entries: &[Entry], epochs: u64, link: Link) -> Vec<Row> {
             bytes_read: over(0, |e| e.bytes as f64) as u64,
             io_wait_s: over(0, |e| e.io_wait_s),
             io_wait_s_later: over(1, |e| e.io_wait_s),
+            wait_s: over(0, |e| e.wait_s),
             epoch_s: over(0, |e| e.epoch_s),
             epoch_s_later: over(1, |e| e.epoch_s),
             accuracy: mean(&accuracies),
