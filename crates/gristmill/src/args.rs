@@ -283,10 +283,10 @@ Examples:
   gristmill compare cache mnist/train-images-idx3-ubyte --jobs 2
 
 JSON fields: policy, size, selection, cache, hit_ratio, hit_ratio_later, bytes_read (per epoch), io_wait_s,
-io_wait_s_later, wait_s (for anything), epoch_s, epoch_s_later, accuracy, accuracy_sd, delta_points, io_wait_ratio and epoch_ratio (how many
-times less than default), loaded_share, stand_ins (per epoch), seeds, epochs, bytes_per_s, latency_ms,
-requests_per_s. With two jobs: policy (shared, only-a, only-b), completion_s, completion_a_s, completion_b_s, their
-hit_ratio and bytes_read, speedup (shared against this), accuracy_a, accuracy_b."
+io_wait_s_later, wait_s (for anything), epoch_s, epoch_s_later, accuracy, accuracy_sd, delta_points, io_wait_ratio and
+epoch_ratio (how many times less than default), loaded_share, stand_ins (per epoch), seeds, epochs, bytes_per_s,
+latency_ms, requests_per_s. With two jobs: policy (shared, only-a, only-b), side, completion_s, completion_a_s,
+completion_b_s, hit_ratio, bytes_read (in all), speedup (of shared against this), accuracy_a, accuracy_b."
     )]
     Cache(Box<CompareCacheArgs>),
 }

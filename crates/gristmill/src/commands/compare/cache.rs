@@ -122,8 +122,9 @@ fn many(
         for (entry, settings) in entries.iter_mut().zip(&settings) {
             let words = || format!("{} {}, seed {} of {seeds}", entry.side.name, entry.size, round + 1);
             let node = entry.side.node(settings, total_bytes, seed)?;
-            let node = node.map(|options| Node::new(ground.set().clone(), options)).transpose()?;
-            let outcome = one(ground, entry.side, node.map(Arc::new), seed, &mut |epoch| {
+            let node =
+                node.map(|options| Node::new(ground.set().clone(), options)).transpose()?.map(Arc::new);
+            let outcome = one(ground, entry.side, node.as_ref(), seed, &mut |epoch| {
                 bar.at(done + epoch, Some(all), EPOCHS, words);
             })?;
             entry.outcomes.push(outcome);
@@ -150,11 +151,11 @@ fn many(
 fn one(
     ground: &Ground,
     side: Side,
-    node: Option<Arc<Node>>,
+    node: Option<&Arc<Node>>,
     seed: u64,
     tell: &mut dyn FnMut(u64),
 ) -> Result<Outcome> {
-    let access = match &node {
+    let access = match node {
         Some(node) => Some(Arc::new(Embedded::join(Arc::clone(node), side.name)?) as Arc<dyn Access>),
         None => None,
     };
@@ -163,7 +164,7 @@ fn one(
     let mut before = NodeReport::default();
     let options = TrainOptions { seed, ..ground.train.clone() };
     let history = ground.run(&loader, options, &mut |row| {
-        let after = node.as_ref().map(|node| node.report()).unwrap_or_default();
+        let after = node.map(|node| node.report()).unwrap_or_default();
         epochs.push(Tally::of(row, &before, &after));
         before = after;
         tell(row.epoch + 1);

@@ -1,6 +1,7 @@
 //! Two jobs with different models on one node, against a node that listens to one of them only.
 //!
-//! Both train at the same time on the same data, each from its own seed, over one link. `shared` is the node as it is.
+//! Both train at the same time on the same data over one link; unless told otherwise from the same seed, as jobs with
+//! the same settings do, so that their orders differ by what each selects. `shared` is the node as it is.
 //! For `only-a` and `only-b` everything that the other job would say before an epoch (its plan, how samples stand with
 //! it) is dropped on the way: one job's scores alone drive the cache, and the other takes what it finds.
 
@@ -113,6 +114,7 @@ pub(super) fn jobs(
     let mut done = 0;
     for round in 0..seeds {
         let seed = ground.options.seed.wrapping_add(round.into());
+        let seed_b = args.seed_b.map_or(seed, |first| first.wrapping_add(round.into()));
         let mut each = pairs.iter_mut();
         for (size, config) in sizes.iter().zip(configs) {
             for ((name, heard), pairs) in VARIANTS.into_iter().zip(each.by_ref()) {
@@ -120,7 +122,7 @@ pub(super) fn jobs(
                 let options = side.node(config.settings(), total_bytes, seed)?;
                 let options = options.ok_or_else(|| Error::config("this side has no cache"))?;
                 let node = Arc::new(Node::new(ground.set().clone(), options)?);
-                pairs.push(both(ground, side, &models, &node, heard, seed)?);
+                pairs.push(both(ground, side, &models, &node, heard, [seed, seed_b])?);
                 done += epochs * 2;
             }
         }
@@ -140,15 +142,14 @@ fn both(
     models: &[TrainOptions; 2],
     node: &Arc<Node>,
     heard: [bool; 2],
-    seed: u64,
+    seeds: [u64; 2],
 ) -> Result<Pair> {
     let start = Instant::now();
     let one = |job: usize| -> Result<(f64, f64)> {
         let embedded = Embedded::join(Arc::clone(node), ["job a", "job b"][job])?;
         let access: Arc<dyn Access> =
             if heard[job] { Arc::new(embedded) } else { Arc::new(Unheard(embedded)) };
-        // Far from the seeds of other rounds: the jobs do not go through the data in one order.
-        let seed = seed.wrapping_add(job as u64 * 1_000_000);
+        let seed = seeds[job];
         let loader = ground.loader(seed, side.selection(&ground.options.selection)?, Some(access))?;
         let options = TrainOptions { seed, ..models[job].clone() };
         let history = ground.run(&loader, options, &mut |_| ())?;
