@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers bench-selection reference clean
+.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers bench-selection bench-cache reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -62,6 +62,12 @@ bench-selection: build venv ## Every way of selecting on real models, into bench
 	$(PYTHON) bench/fetch_cifar10.py bench/work/cifar10; run cifar10 resnet --epochs 40 --seeds 2; \
 	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --epochs 12 --sweep --seeds 1 --out bench/results/selection-sweep.txt; \
 	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --mislabel 0.05 --seeds 2 --methods uniform,weighted --out bench/results/selection-mislabelled.txt
+
+bench-cache: build venv ## Caches from a slow store, on the small model and on ConvNet, into bench/results (an hour)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@$(PYTHON) bench/cache.py --data fashion-mnist --model convnet --out bench/results/cache-fashion-mnist-convnet.txt
+	@run="compare cache bench/work/selection-data/fashion-mnist/train-images-idx3-ubyte --epochs 12"; \
+	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/cache-small-model.txt
 
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -42,6 +42,8 @@ class Plan:
     epochs: int
     threads: int
     throttle_bytes_per_s: int
+    #: Any further settings of the loader, such as a cache.
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def training(self) -> Training:
@@ -51,10 +53,11 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """The loader's further settings."""
         if self.throttle_bytes_per_s == 0:
-            return {"loader.memory_bytes_max": UNTHROTTLED_MEMORY}
+            return {"loader.memory_bytes_max": UNTHROTTLED_MEMORY, **self.more}
         return {
             "loader.memory_bytes_max": THROTTLED_MEMORY,
             "store.throttle_bytes_per_s": self.throttle_bytes_per_s,
+            **self.more,
         }
 
 
@@ -70,6 +73,9 @@ class Reading:
     wall_s: float = 0.0
     trained: int = 0
     fetched_bytes: int = 0
+    #: Time that training waited for bytes, and the share of samples by epoch that a cache had.
+    io_wait_s: float = 0.0
+    hits_by_epoch: list[float] = field(default_factory=list)
     trained_by_epoch: list[int] = field(default_factory=list)
 
     def values(self) -> dict[str, Any]:
@@ -225,7 +231,10 @@ def train(plan: Plan, method: str, selection: Selection, families: str, seed: in
             reading.cpu_s += time.process_time() - cpu
             reading.trained += trained
             reading.trained_by_epoch.append(trained)
-            reading.fetched_bytes += int(loader.report().values["bytes"])
+            report = loader.report()
+            reading.fetched_bytes += int(report.values["bytes"])
+            reading.io_wait_s += report.values["wait"]["fetch_ms"] / 1e3
+            reading.hits_by_epoch.append(report.hit_ratio or 0.0)
             told(epoch, epochs)
     reading.accuracy = accuracy(learner.model, plan)
     return reading

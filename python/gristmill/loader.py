@@ -68,6 +68,7 @@ class LoaderArguments(TypedDict, total=False):
     selection: str | Mapping[str, Any] | None
     families: str
     epochs: int | None
+    cache: str | int | None
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
     config: str | PathLike[str] | None
@@ -96,6 +97,13 @@ def whole(name: str, value: Any, least: int) -> int:
     if number < least:
         raise ConfigError(f"{name} is {number}; it must be at least {least}")
     return int(number)
+
+
+def cache_settings(cache: str | int | None) -> dict[str, str]:
+    """The setting that ``cache`` stands for; none leaves it to the config."""
+    if cache is None:
+        return {}
+    return {"cache.size": cache if isinstance(cache, str) else str(whole("cache", cache, 1))}
 
 
 def launcher_rank() -> tuple[int, int]:
@@ -128,6 +136,9 @@ class Loader(Chooser, Generic[A]):
     :class:`gristmill.torch.Loader`) and how many ``epochs`` the run has, so that the last ones train on everything.
     ``families`` finds near-duplicates once (all pictures are read for it): ``"remove"`` trains one of each per epoch,
     ``"repeat"`` trains one that is in memory again instead of fetching its relative, ``"auto"`` does what fits.
+    ``cache`` keeps samples in memory between epochs: a share of the data set (``"20%"``), a size (``"4GiB"``, or a
+    number of bytes), or the URL of a node that several jobs share (``"grist://host:7077/name"``). ``None`` is as the
+    config says, which is no cache unless it names one. A cache changes no batch, unless ``cache.stand_ins`` is set.
     ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
     """
 
@@ -149,6 +160,7 @@ class Loader(Chooser, Generic[A]):
         selection: str | Mapping[str, Any] | None = None,
         families: str = "off",
         epochs: int | None = None,
+        cache: str | int | None = None,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None = None,
         config: str | PathLike[str] | None = None,
@@ -180,6 +192,7 @@ class Loader(Chooser, Generic[A]):
             "loader.uneven": uneven,
             "loader.on_bad": on_bad,
             **selection_settings(selection, families, epochs),
+            **cache_settings(cache),
             **(settings or {}),
         }
         text = [

@@ -41,6 +41,17 @@ class Report:
         return min(1.0, float(self._wait["total_ms"]) / wall) if wall > 0 else 0.0
 
     @property
+    def tiers(self) -> dict[str, int]:
+        """How many samples came from where (memory, disk, peer, upstream, store); empty without a cache."""
+        return {tier["tier"]: int(tier["samples"]) for tier in self.values.get("tiers", ()) if tier["samples"]}
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Which part of the samples the store was not asked for, 0 to 1; None without a cache."""
+        tiers = self.tiers
+        return 1 - tiers.get("store", 0) / sum(tiers.values()) if tiers else None
+
+    @property
     def _wait(self) -> Mapping[str, float]:
         wait: Mapping[str, float] = self.values.get("wait") or dict.fromkeys(("total_ms", *(k for _, k in _PARTS)), 0.0)
         return wait
@@ -67,6 +78,9 @@ class Report:
             )
             if selection.get("unknown"):
                 notes.append(f"{selection['unknown']} reports of the trainer were no numbers")
+        if (ratio := self.hit_ratio) is not None:
+            parts = "; ".join(f"{samples:,} from {tier}" for tier, samples in self.tiers.items())
+            notes.append(f"cache: {ratio:.1%} of the samples were there; {parts}")
         if self.values.get("retries"):
             notes.append(f"{self.values['retries']} reads were tried again")
         if self.values.get("skipped"):

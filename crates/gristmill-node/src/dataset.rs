@@ -60,6 +60,13 @@ impl DataSet {
         let mut set = DataSet::bare(catalog, store, None);
         let bytes = set.catalog.total_bytes()?;
         let container = matches!(set.catalog.encoding(), Encoding::Raw(_));
+        if set.catalog.gzip() && resident_bytes_max == 0 {
+            return Err(Error::config(format!(
+                "the samples of {} are gzipped, so that none can be read and cached by itself",
+                set.catalog.source()
+            ))
+            .hint("unpack the files with gunzip and catalog them again, or leave the cache out"));
+        }
         if set.catalog.gzip() && bytes > resident_bytes_max {
             return Err(Error::config(format!(
                 "the samples of {} are gzipped and take {bytes} bytes unpacked, over the limit of \

@@ -5,11 +5,13 @@
     reason = "these comments are the help text, where backticks would be printed"
 )]
 
+mod compare;
 mod serve;
 mod train;
 
+pub(crate) use compare::{CompareCacheArgs, CompareSelectionArgs, GroundArgs};
 pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
-pub(crate) use train::{CompareSelectionArgs, Falls, ModelArgs, TrainArgs};
+pub(crate) use train::{Falls, ModelArgs, TrainArgs};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -30,6 +32,7 @@ Examples:
   gristmill bench load s3://bucket/train-{0000..0099}.tar --recipe imagenet-train --json
   gristmill train mnist/train-images-idx3-ubyte.gz     train a small model on it
   gristmill compare selection                          ways to select samples, side by side
+  gristmill compare cache                              ways to keep samples, side by side
   gristmill config show                                every setting, its value and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -258,6 +261,34 @@ differences seed by seed), speedup (CPU time), wall_speedup, trained_share, io_s
 that went to selecting), seeds, epochs."
     )]
     Selection(Box<CompareSelectionArgs>),
+    /// Every way to keep samples in a cache: hit ratio, bytes read, time waited, epoch time, accuracy
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Each side is a way to select samples and a cache policy, really trained from a store that is slowed down:
+  none     all samples, no cache                 quiver   all samples, quiver
+  default  all samples, lru                      static   all samples, static (admits until full)
+  base     biggest-loser, lru                    icache   iis, score, with stand-ins
+  ilfu     iis, lfu                              ours     weighted, foresight
+
+The link is chosen so that \"default\" is clearly bound by it: for pictures of 784 bytes and the small model of this
+command on one core, reading takes about 4 times as long as computing. On a faster link every cache gains less, and
+once computing takes longer than reading no cache gains anything. Choose the link of your store with --bytes-per-s.
+Hit ratios, bytes and times are means over all epochs, the first one with its empty cache included; the fields that
+end in _later leave it out. What was read ahead counts as a hit when it is asked for, and as bytes read.
+
+Examples:
+  gristmill compare cache --svg cache.svg
+  gristmill compare cache mnist/train-images-idx3-ubyte --size 10%,20%,40%,60% --policies none,static,ours --json
+  gristmill compare cache mnist/train-images-idx3-ubyte --jobs 2
+
+JSON fields: policy, size, selection, cache, hit_ratio, hit_ratio_later, bytes_read (per epoch), io_wait_s,
+io_wait_s_later, wait_s (for anything), epoch_s, epoch_s_later, accuracy, accuracy_sd, delta_points, io_wait_ratio and
+epoch_ratio (how many times less than default), loaded_share, stand_ins (per epoch), seeds, epochs, bytes_per_s,
+latency_ms, requests_per_s. With two jobs: policy (shared, only-a, only-b), side, completion_s, completion_a_s,
+completion_b_s, hit_ratio, bytes_read (in all), speedup (of shared against this), accuracy_a, accuracy_b."
+    )]
+    Cache(Box<CompareCacheArgs>),
 }
 
 #[derive(Debug, Subcommand)]

@@ -44,6 +44,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Serve(args) => serve::serve(&args),
         Command::Status(args) => status::status(&args),
         Command::Compare(Compare::Selection(args)) => compare::selection(&args),
+        Command::Compare(Compare::Cache(args)) => compare::cache(&args),
         Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),
     }

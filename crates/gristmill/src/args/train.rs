@@ -1,4 +1,4 @@
-//! What can be typed after `gristmill train` and `gristmill compare`.
+//! What can be typed after `gristmill train`.
 
 use super::{Common, Kind};
 use clap::{Args as ClapArgs, ValueEnum};
@@ -104,43 +104,3 @@ impl std::fmt::Display for Falls {
         })
     }
 }
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct CompareSelectionArgs {
-    /// A data set (path or URL) or a catalog file [default: the Fashion-MNIST pictures that are shipped]
-    pub(crate) source: Option<String>,
-    /// Data to measure accuracy on [default: what lies beside the training data under a usual name]
-    #[arg(long, value_name = "SOURCE")]
-    pub(crate) test: Option<String>,
-    /// The methods, with options after colons, e.g. bucket:relax=0.2,weighted:noise=0.2:families=remove; uniform is
-    /// always one of them
-    #[arg(long, value_name = "LIST", default_value = METHODS)]
-    pub(crate) methods: String,
-    /// How often each method is trained, each time from another seed
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    pub(crate) seeds: u32,
-    /// A preset (mnist, cifar-train, …) or a recipe file [default: bare pixels as they are, normalised]
-    #[arg(long)]
-    pub(crate) recipe: Option<String>,
-    /// The recipe for the test data [default: the same]
-    #[arg(long, value_name = "RECIPE")]
-    pub(crate) test_recipe: Option<String>,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    /// Samples per batch
-    #[arg(long, value_name = "N")]
-    pub(crate) batch: Option<String>,
-    /// Threads that decode [default: one per core]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<String>,
-    /// The first seed
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<String>,
-    /// Write a picture: accuracy against speed-up, one point per method
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) common: Common,
-}
-
-const METHODS: &str = "uniform,bucket,bucket-norecall,bucket-remove,bucket-repeat,online,active-bias,biggest-loser,proxy,iis,infobatch,weighted";

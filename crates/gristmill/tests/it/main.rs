@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod bad_input;
+mod cache;
 mod commands;
 mod families;
 mod interrupt;

@@ -1,6 +1,7 @@
 //! The table of a comparison: means, spreads, ratios; as text, as JSON and as a picture.
 
 use super::method::Method;
+use crate::commands::compare::{deviation, mean, spread};
 use crate::output::counted;
 use crate::plot::{Named, Words, scatter};
 use gristmill_train::EpochRow;
@@ -100,17 +101,6 @@ impl Table {
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// The standard deviation of what the values are a sample of; none of fewer than two.
-fn deviation(values: &[f64]) -> Option<f64> {
-    let mean = mean(values);
-    let sum: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1).then(|| (sum / (values.len() - 1) as f64).sqrt())
-}
-
 /// The table in words.
 pub(super) fn text(rows: &[Row], epochs: u64, seeds: u32) -> Vec<String> {
     let width = rows.iter().map(|row| row.method.chars().count()).max().unwrap_or(0).max(6);
@@ -118,10 +108,6 @@ pub(super) fn text(rows: &[Row], epochs: u64, seeds: u32) -> Vec<String> {
         "{:<width$}  accuracy  spread  points  spread  speed-up  on the clock  trained  reading saved",
         "method"
     )];
-    let spread = |value: Option<f64>, scale: f64| match value {
-        Some(value) => format!("{:.2}", value * scale),
-        None => "-".into(),
-    };
     for row in rows {
         lines.push(format!(
             "{:<width$}  {:>6.2} %  {:>6}  {:>+6.2}  {:>6}  {:>6.2} x  {:>10.2} x  {:>5.1} %  {:>11.1} %",
@@ -171,7 +157,7 @@ pub(super) fn picture(rows: &[Row], seeds: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::compare::method::parse;
+    use crate::commands::compare::selection::method::parse;
 
     #[test]
     fn means_spreads_and_ratios() {

@@ -1,0 +1,86 @@
+//! What can be typed after `gristmill compare`.
+
+use super::{Common, ModelArgs};
+use clap::Args as ClapArgs;
+use std::path::PathBuf;
+
+/// What all sides of a comparison are trained on.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GroundArgs {
+    /// A data set (path or URL) or a catalog file [default: the Fashion-MNIST pictures that are shipped]
+    pub(crate) source: Option<String>,
+    /// Data to measure accuracy on [default: what lies beside the training data under a usual name]
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) test: Option<String>,
+    /// How often each side is trained, each time from another seed
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) seeds: u32,
+    /// A preset (mnist, cifar-train, …) or a recipe file [default: bare pixels as they are, normalised]
+    #[arg(long)]
+    pub(crate) recipe: Option<String>,
+    /// The recipe for the test data [default: the same]
+    #[arg(long, value_name = "RECIPE")]
+    pub(crate) test_recipe: Option<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Samples per batch
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<String>,
+    /// Threads that decode [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<String>,
+    /// The first seed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompareSelectionArgs {
+    #[command(flatten)]
+    pub(crate) ground: GroundArgs,
+    /// The methods, with options after colons, e.g. bucket:relax=0.2,weighted:noise=0.2:families=remove; uniform is
+    /// always one of them
+    #[arg(long, value_name = "LIST", default_value = METHODS)]
+    pub(crate) methods: String,
+    /// Write a picture: accuracy against speed-up, one point per method
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+const METHODS: &str = "uniform,bucket,bucket-norecall,bucket-remove,bucket-repeat,online,active-bias,biggest-loser,proxy,iis,infobatch,weighted";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompareCacheArgs {
+    #[command(flatten)]
+    pub(crate) ground: GroundArgs,
+    /// How large the cache is: shares of the data set or sizes, e.g. 10%,20%,40%,60%
+    #[arg(long, value_name = "LIST", default_value = "20%")]
+    pub(crate) size: String,
+    /// The sides: none (no cache), default, base, ilfu, quiver, static, icache, ours; default is always one of them.
+    /// With two jobs, one side, which drives their cache [default: all; ours with two jobs]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) policies: Option<String>,
+    /// What the link to the store carries per second, all reads together; 0 for no limit
+    #[arg(long, value_name = "SIZE", default_value = "5MB")]
+    pub(crate) bytes_per_s: String,
+    /// Time before the first byte of each read
+    #[arg(long, value_name = "MS", default_value = "1")]
+    pub(crate) latency_ms: String,
+    /// Reads per second that the store accepts; 0 for no limit
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) requests_per_s: String,
+    /// 2: two jobs with different models share one node, against a node that listens to one of them only
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) jobs: u32,
+    /// Widths of the hidden layers of the second job's model
+    #[arg(long, value_name = "LIST", default_value = "64")]
+    pub(crate) hidden_b: String,
+    /// The first seed of the second job [default: that of the first, as jobs with the same settings have]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed_b: Option<u64>,
+    /// Write a picture: accuracy against the speed-up of epochs, or with several sizes the time waited by size
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
