@@ -142,7 +142,7 @@ impl From<gristmill_core::Invalid> for Error {
 }
 
 /// The system's words for an error without the "(os error 2)" that only a programmer can use.
-fn plain(error: &std::io::Error) -> String {
+pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     let cut = text.find(" (os error").unwrap_or(text.len());
     let mut words = text[..cut].to_string();

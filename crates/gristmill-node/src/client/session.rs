@@ -11,6 +11,7 @@ use super::driver::Command;
 use super::pending::Pending;
 use super::socket::Socket;
 use super::{ClientOptions, unavailable};
+use crate::error::plain;
 use crate::node::{Served, Standing};
 use crate::wire::{self, ANNOUNCE_IDS_MAX, ASKS_MAX, Announce, Entry, Failure, Fetch, HEADER_BYTES, Header};
 use crate::wire::{SamplesHead, Stand, Verb, Welcome, end_frame, put_frame};
@@ -109,7 +110,7 @@ impl Session<'_> {
     fn lost(&self, error: &std::io::Error) -> Error {
         match error.kind() {
             std::io::ErrorKind::UnexpectedEof => unavailable(self.url, "it closed the connection"),
-            _ => unavailable(self.url, error),
+            _ => unavailable(self.url, plain(&error)),
         }
     }
 

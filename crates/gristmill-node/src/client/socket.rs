@@ -2,6 +2,7 @@
 
 use super::{Address, ClientOptions, unavailable};
 use crate::config::text;
+use crate::error::plain;
 use crate::wire::{Failure, Greeting, HEADER_BYTES, Header, Hello, SENTENCE_BYTES_MAX, Verb, Welcome};
 use crate::wire::{end_frame, put_frame};
 use crate::{Error, Result};
@@ -73,7 +74,7 @@ pub(super) async fn connect(
     tls: Option<&Tls>,
     url: &str,
 ) -> Result<(Socket, Welcome)> {
-    let failed = |e: std::io::Error| unavailable(url, e);
+    let failed = |e: std::io::Error| unavailable(url, plain(&e));
     let mut socket = match address {
         Address::Unix { path, .. } => Socket::Unix(UnixStream::connect(path).await.map_err(failed)?),
         Address::Tcp { host, port, .. } => {
@@ -119,7 +120,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     let start = put_frame(&mut out, Verb::Hello, 0);
     hello.encode(&mut out);
     end_frame(&mut out, start, 0);
-    stream.write_all(&out).await.map_err(|e| unavailable(url, e))?;
+    stream.write_all(&out).await.map_err(|e| unavailable(url, plain(&e)))?;
     let (verb, body) = answer(stream, url).await?;
     let welcome = match verb {
         Verb::Welcome => Welcome::decode(&body)?,
@@ -136,7 +137,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
 async fn answer<S: AsyncRead + Unpin>(stream: &mut S, url: &str) -> Result<(Verb, Vec<u8>)> {
     let lost = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::UnexpectedEof => unavailable(url, "it closed the connection"),
-        _ => unavailable(url, e),
+        _ => unavailable(url, plain(&e)),
     };
     let mut header = [0; HEADER_BYTES];
     stream.read_exact(&mut header).await.map_err(lost)?;

@@ -12,6 +12,7 @@ use gristmill_node::token::Token;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::ops::ControlFlow;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,7 +113,7 @@ fn it_serves_shows_its_status_and_drains_on_sigterm() {
 #[test]
 fn what_cannot_be_served_is_said_and_ctrl_c_ends_it() {
     let place = Place::new();
-    place.photos(4);
+    place.photos(20);
     let photos = place.path("photos");
     place.run(&["serve", text(&photos), "--listen", "0.0.0.0:0"]).bad(2, &["without a token"]);
     place.run(&["serve", text(&photos), "--token-file", "none"]).bad(2, &["token file", "none"]);
@@ -165,7 +166,8 @@ fn kill_9_of_the_node_changes_nothing_but_the_time() {
         };
         let open = |cache: &str| {
             let settings = settings(cache);
-            let opened = open::catalog(&photos, &settings, false, &mut |_| true).unwrap();
+            let opened =
+                open::catalog(&photos, &settings, false, &mut |_| ControlFlow::Continue(())).unwrap();
             let set = Arc::new(open::data_set(opened.catalog, &settings, &|| false).unwrap());
             let access = open::access(&set, &settings, "test").unwrap();
             Loader::new(set, None, settings.loader()).unwrap().with_access(access)
