@@ -96,7 +96,7 @@ impl Kit {
             let id = self.work.plan.sample(claim.batch, slot);
             let out = &mut claim.memory[place * size..(place + 1) * size];
             let outcome = read(slot, id).and_then(|Got { id: served, bytes, from }| {
-                raw_bytes += if from == From::Read { bytes.len() as u64 } else { 0 };
+                raw_bytes += if matches!(from, From::Read | From::Memory) { bytes.len() as u64 } else { 0 };
                 if served != id {
                     filled.served.push((slot, served));
                 }
