@@ -110,7 +110,7 @@ impl Session<'_> {
     fn lost(&self, error: &std::io::Error) -> Error {
         match error.kind() {
             std::io::ErrorKind::UnexpectedEof => unavailable(self.url, "it closed the connection"),
-            _ => unavailable(self.url, plain(&error)),
+            _ => unavailable(self.url, plain(error)),
         }
     }
 

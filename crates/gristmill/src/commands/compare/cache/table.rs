@@ -303,7 +303,7 @@ mod tests {
         near(rows[1].accuracy_sd.unwrap(), 0.08 / 2.0_f64.sqrt());
         let lines = text(&rows, 3, 2, link);
         assert!(lines[2].starts_with("ours") && lines[2].contains("4.00x"), "{lines:?}");
-        assert!(lines.last().unwrap().contains("5.00 MB per second"), "{lines:?}");
+        assert!(lines.last().unwrap().contains("5.0 MB per second"), "{lines:?}");
         assert!(picture(&rows, 2).contains("seconds waited"));
         assert!(picture(&rows[..2], 2).contains("speed-up"));
     }
