@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers bench-selection bench-cache reference clean
+.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -71,6 +71,10 @@ bench-cache: build venv ## Caches from a slow store, on the small model and on C
 
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt
+
+bench-soak: build venv ## An hour at full load: does a node keep to its memory limit? Into bench/results
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@$(PYTHON) bench/soak.py --out bench/results/soak.txt
 
 reference: build ## Print the reference pages anew
 	@$(BIN) config reference > docs/reference/settings.md

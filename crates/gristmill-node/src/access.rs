@@ -37,6 +37,10 @@ pub trait Access: Debug + Send + Sync {
     /// Says what the coming epoch will ask for and how the samples stand.
     fn announce(&self, announcement: Announcement) -> Result<()>;
 
+    /// Feedback came: the chances that the next epoch wants these samples are better known now than when the epoch was
+    /// announced.
+    fn learn(&self, _ids: &[u32], _wanted: &[f32]) {}
+
     /// What the node did so far, if it can be asked.
     fn report(&self) -> Option<NodeReport>;
 
@@ -93,6 +97,10 @@ impl Access for Embedded {
         let Announcement { epoch, full, order, standings } = announcement;
         self.node.stand(self.job, &standings)?;
         self.node.announce(self.job, epoch, full, order)
+    }
+
+    fn learn(&self, ids: &[u32], wanted: &[f32]) {
+        self.node.learn(self.job, ids, wanted);
     }
 
     fn report(&self) -> Option<NodeReport> {

@@ -167,6 +167,9 @@ impl Loader {
     #[must_use]
     pub fn with_access(mut self, access: Option<Arc<dyn Access>>) -> Loader {
         self.rules.direct &= access.as_ref().is_none_or(|access| access.immediate());
+        if let (Some(choice), Some(access)) = (&self.choice, &access) {
+            choice.tell(Arc::clone(access));
+        }
         self.access = access;
         self
     }

@@ -255,6 +255,23 @@ impl Node {
         self.inner.jobs().stand(job, standings)
     }
 
+    /// What a job has learnt of the chances of some samples within its epoch. With several jobs it waits for the next
+    /// announcement, when the jobs are weighed against each other.
+    pub fn learn(&self, job: JobId, ids: &[u32], wanted: &[f32]) {
+        if !self.inner.jobs().is_alone(job) {
+            return;
+        }
+        let tell = |policy: &mut Cache| {
+            for (&id, &value) in ids.iter().zip(wanted) {
+                policy.update(SampleId(id), value);
+            }
+        };
+        self.inner.memory().change(|policy, _| tell(policy));
+        if let Some(shelf) = &self.inner.shelf {
+            tell(&mut shelf.policy());
+        }
+    }
+
     /// Whether fetching finishes on the calling thread without a reactor.
     pub fn immediate(&self) -> bool {
         self.inner.peers.is_none() && self.inner.set.immediate()
@@ -266,20 +283,24 @@ impl Node {
             return None;
         }
         let bytes = self.inner.memory().get(job, ask.id)?;
-        self.inner.jobs().asked(job);
+        self.inner.counts.served_many(Tier::Memory, 1, bytes.len() as u64);
+        self.inner.jobs().asked(job, 1, 1);
         self.inner.pass_on(job, ask.id);
-        Some(self.inner.served(job, ask.id, bytes, Tier::Memory))
+        Some(Served { id: ask.id, bytes, tier: Tier::Memory })
     }
 
     /// One sample that a job wants now.
     pub async fn fetch_one(&self, job: JobId, ask: Ask) -> Result<Served> {
         self.inner.check_all([ask.id])?;
-        match self.inner.find(job, ask) {
+        let found = self.inner.find(&mut self.inner.memory(), job, ask);
+        match found {
             Found::Here(id, bytes) => {
-                self.inner.note_stand_in(ask.id, id);
-                Ok(self.inner.served(job, id, bytes, Tier::Memory))
+                self.inner.counts.served_many(Tier::Memory, 1, bytes.len() as u64);
+                self.inner.jobs().asked(job, 1, 1);
+                Ok(Served { id, bytes, tier: Tier::Memory })
             }
             Found::Missing => {
+                self.inner.jobs().asked(job, 1, 0);
                 let _waits = self.inner.waits(job);
                 let (bytes, tier) = self.inner.fly(ask.id, true).await?;
                 Ok(self.inner.served(job, ask.id, bytes, tier))
@@ -291,23 +312,7 @@ impl Node {
     /// not at hand are read together.
     pub async fn fetch(&self, job: JobId, asks: &[Ask]) -> Vec<Result<Served>> {
         let inner = &self.inner;
-        let mut missing = Vec::new();
-        let mut answers: Vec<Option<Result<Served>>> = Vec::with_capacity(asks.len());
-        for &ask in asks {
-            answers.push(match inner.check_all([ask.id]) {
-                Err(error) => Some(Err(error)),
-                Ok(()) => match inner.find(job, ask) {
-                    Found::Here(id, bytes) => {
-                        inner.note_stand_in(ask.id, id);
-                        Some(Ok(inner.served(job, id, bytes, Tier::Memory)))
-                    }
-                    Found::Missing => {
-                        missing.push(ask.id);
-                        None
-                    }
-                },
-            });
-        }
+        let (answers, missing) = inner.find_all(job, asks);
         let waits = (!missing.is_empty()).then(|| inner.waits(job));
         let mut landed = inner.fly_together(&missing).await.into_iter().zip(&missing);
         drop(waits);
@@ -329,7 +334,7 @@ impl Node {
             Some(bytes) => (bytes, Tier::Memory),
             None => self.inner.fly(id, false).await?,
         };
-        self.inner.counts.served(tier, bytes.len());
+        self.inner.counts.served_many(tier, 1, bytes.len() as u64);
         Ok(Served { id, bytes, tier })
     }
 

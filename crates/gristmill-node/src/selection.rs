@@ -9,6 +9,7 @@
 
 mod heard;
 
+use crate::access::Access;
 use crate::report::EpochReport;
 use crate::{Error, Result};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
@@ -18,7 +19,7 @@ use gristmill_core::select::{Facts, Readings, Selection, Selector, Standing, Sum
 use gristmill_core::steer::{Bound, Profile, Steer};
 use heard::{Heard, Spent, take};
 use serde::Serialize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What is done with near-duplicates.
@@ -153,6 +154,8 @@ pub struct Choice {
     sizes: Vec<u32>,
     seed: u64,
     world: u32,
+    /// The node that is told of what feedback teaches.
+    node: OnceLock<Arc<dyn Access>>,
 }
 
 impl Choice {
@@ -183,7 +186,8 @@ impl Choice {
             batches: None,
             bottleneck: String::new(),
         };
-        Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world })
+        let node = OnceLock::new();
+        Ok(Choice { state: Mutex::new(state), relatives: None, sizes: Vec::new(), seed, world, node })
     }
 
     /// The same with near-duplicates in mind.
@@ -192,6 +196,12 @@ impl Choice {
         self.relatives = Some(relatives).filter(|relatives| relatives.families_use != FamilyUse::Off);
         self.sizes = sizes.to_vec();
         self
+    }
+
+    /// Tells this node, from now on, what feedback teaches about the next epoch.
+    pub(crate) fn tell(&self, node: Arc<dyn Access>) {
+        // A loader has one node for its whole life.
+        let _ = self.node.set(node);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -310,7 +320,13 @@ impl Choice {
     pub fn feedback(&self, said: &Feedback<'_>) -> Result<()> {
         let mut state = self.lock();
         if self.world == 1 {
-            return Ok(state.selector.feedback(said)?);
+            state.selector.feedback(said)?;
+            if let Some(node) = self.node.get() {
+                let wanted = state.selector.wanted_of(said.ids, &state.readings);
+                drop(state);
+                node.learn(said.ids, &wanted);
+            }
+            return Ok(());
         }
         state.selector.check(said)?;
         let form = state.selector.scores().form();

@@ -46,7 +46,7 @@ impl Inner {
     pub(super) fn check_all(&self, ids: impl IntoIterator<Item = SampleId>) -> Result<()> {
         let samples = self.set.catalog().len();
         match ids.into_iter().find(|id| id.0 >= samples) {
-            Some(id) => Err(Error::config(format!("there is no sample {id}: the data set has {samples}"))),
+            Some(id) => Err(unknown(id, samples)),
             None => Ok(()),
         }
     }
@@ -57,20 +57,19 @@ impl Inner {
         (self.options.memory_bytes_max / (mean + u64::from(ENTRY_BYTES))).min(u32::MAX.into()) as u32
     }
 
-    /// Counts one request and looks in memory.
-    pub(super) fn find(&self, job: JobId, ask: Ask) -> Found {
-        self.jobs().asked(job);
+    /// Counts one request with the policies and looks in memory.
+    pub(super) fn find(&self, memory: &mut Memory, job: JobId, ask: Ask) -> Found {
         self.pass_on(job, ask.id);
-        let mut memory = self.memory();
         if ask.cold && self.options.stand_ins {
             let found = memory.serve(job, ask.id);
-            if let Found::Missing = found {
-                memory.change(|policy, _| {
+            match &found {
+                Found::Here(id, _) if *id != ask.id => self.counts.stood_in(),
+                Found::Here(..) => {}
+                Found::Missing => memory.change(|policy, _| {
                     policy.ask(job, ask.id);
                     policy.skip(ask.id);
-                });
+                }),
             }
-            drop(memory);
             self.bell.ring();
             return found;
         }
@@ -81,6 +80,34 @@ impl Inner {
         Found::Missing
     }
 
+    /// As [`Inner::find`] for many, under one lock: the answers that are at hand, and who is missing.
+    pub(super) fn find_all(&self, job: JobId, asks: &[Ask]) -> (Vec<Option<Result<Served>>>, Vec<SampleId>) {
+        let samples = self.set.catalog().len();
+        let (mut missing, mut hits, mut hit_bytes) = (Vec::new(), 0, 0);
+        let mut memory = self.memory();
+        let mut one = |&ask: &Ask| {
+            if ask.id.0 >= samples {
+                return Some(Err(unknown(ask.id, samples)));
+            }
+            match self.find(&mut memory, job, ask) {
+                Found::Here(id, bytes) => {
+                    hits += 1;
+                    hit_bytes += bytes.len() as u64;
+                    Some(Ok(Served { id, bytes, tier: Tier::Memory }))
+                }
+                Found::Missing => {
+                    missing.push(ask.id);
+                    None
+                }
+            }
+        };
+        let answers = asks.iter().map(&mut one).collect();
+        drop(memory);
+        self.counts.served_many(Tier::Memory, hits, hit_bytes);
+        self.jobs().asked(job, asks.len() as u64, hits);
+        (answers, missing)
+    }
+
     /// Lets the disk's policy know of a request, so that its plan goes on.
     pub(super) fn pass_on(&self, job: JobId, id: SampleId) {
         if let Some(shelf) = &self.shelf {
@@ -89,7 +116,7 @@ impl Inner {
     }
 
     pub(super) fn served(&self, job: JobId, id: SampleId, bytes: Bytes, tier: Tier) -> Served {
-        self.counts.served(tier, bytes.len());
+        self.counts.served_many(tier, 1, bytes.len() as u64);
         self.jobs().served(job, tier);
         Served { id, bytes, tier }
     }
@@ -183,12 +210,6 @@ impl Inner {
         Ok(read)
     }
 
-    pub(super) fn note_stand_in(&self, asked: SampleId, served: SampleId) {
-        if asked != served {
-            self.counts.stood_in();
-        }
-    }
-
     /// The job waits for the store as long as this lives.
     pub(super) fn waits(&self, job: JobId) -> Waits<'_> {
         self.jobs().waits(job, true);
@@ -214,4 +235,8 @@ impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.inner.jobs().waits(self.job, false);
     }
+}
+
+pub(super) fn unknown(id: SampleId, samples: u32) -> Error {
+    Error::config(format!("there is no sample {id}: the data set has {samples}"))
 }

@@ -167,11 +167,17 @@ impl Jobs {
         Ok(Changed { values, cold, weights: self.columns.weights() })
     }
 
-    /// A job asks for one sample.
-    pub(super) fn asked(&mut self, job: JobId) {
+    /// Whether there is no other job.
+    pub(super) fn is_alone(&self, job: JobId) -> bool {
+        self.known.iter().all(|known| known.id == job)
+    }
+
+    /// A job asks for some samples, of which so many were at hand.
+    pub(super) fn asked(&mut self, job: JobId, samples: u64, hits: u64) {
         if let Ok(job) = self.job(job) {
-            job.position += 1;
-            job.report.requests += 1;
+            job.position += samples as usize;
+            job.report.requests += samples;
+            job.report.hits += hits;
         }
     }
 
@@ -185,7 +191,7 @@ impl Jobs {
         }
     }
 
-    /// It was served.
+    /// What was not at hand was served.
     pub(super) fn served(&mut self, job: JobId, tier: Tier) {
         if let Ok(job) = self.job(job) {
             job.report.hits += u64::from(tier != Tier::Store);

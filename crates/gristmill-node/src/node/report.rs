@@ -21,9 +21,9 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn served(&self, tier: Tier, bytes: usize) {
-        self.served[tier as usize].fetch_add(1, Relaxed);
-        self.served_bytes[tier as usize].fetch_add(bytes as u64, Relaxed);
+    pub(super) fn served_many(&self, tier: Tier, samples: u64, bytes: u64) {
+        self.served[tier as usize].fetch_add(samples, Relaxed);
+        self.served_bytes[tier as usize].fetch_add(bytes, Relaxed);
     }
 
     pub(super) fn shared(&self) {

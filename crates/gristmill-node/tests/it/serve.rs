@@ -82,7 +82,8 @@ fn check(client: &Client, sizes: &[usize], ids: &[u32]) {
     assert_eq!(came.len(), ids.len());
     for (&id, served) in ids.iter().zip(came) {
         let served = served.unwrap();
-        assert_eq!((served.id, served.tier), (SampleId(id), Tier::Store));
+        assert_eq!(served.id, SampleId(id));
+        assert!(matches!(served.tier, Tier::Memory | Tier::Store), "{}", served.tier);
         assert!(served.bytes == content(id, sizes[id as usize]), "sample {id}");
     }
 }

@@ -48,6 +48,10 @@ fn thousands_of_silent_connections_do_not_keep_others_out() {
     let client = connect(&server);
     check(&client, &[10], &[0]);
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    // Those that wait to be let in are let in and cut off one after the other.
+    while server.report().connections > 510 && started.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let report = server.report();
     assert!(report.connections <= 510, "{} are open", report.connections);
     assert!(report.cut_off >= 1_400, "{} were cut off", report.cut_off);
@@ -149,7 +153,8 @@ fn http(at: SocketAddr, path: &str, more: &str) -> String {
 fn metrics_and_health_are_there() {
     let server = start(ServeOptions { http: "127.0.0.1:0".into(), ..options() }, node(&[10], 0));
     let client = connect(&server);
-    check(&client, &[10], &[0, 0, 0]);
+    check(&client, &[10], &[0]);
+    check(&client, &[10], &[0, 0]);
     let at = server.http().unwrap();
     assert!(http(at, "/healthz", "").ends_with("\r\n\r\nok\n"));
     let page = http(at, "/metrics", "");
@@ -158,7 +163,7 @@ fn metrics_and_health_are_there() {
         "gristmill_sent_samples_total 3",
         "gristmill_sent_bytes_total 30",
         "gristmill_samples{set=\"train\"} 1",
-        "gristmill_served_samples_total{set=\"train\",tier=\"memory\"} 0",
+        "gristmill_served_samples_total{set=\"train\",tier=\"store\"} 1",
         "# TYPE gristmill_sent_bytes_total counter",
     ] {
         assert!(page.lines().any(|known| known == line), "{line} is missing in {page}");

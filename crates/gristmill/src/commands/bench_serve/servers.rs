@@ -49,6 +49,9 @@ impl Servers {
         let unix = folder.path().join("node.sock");
         let mut serve = this()?;
         serve.arg("serve").arg(&images).args(["--listen", "127.0.0.1:0", "--json", "--unix"]).arg(&unix);
+        // Room for all of them and for what each takes beside its bytes, as Redis has.
+        let room = u64::from(samples) * (u64::from(side * side) + 256);
+        serve.args(["--memory", &room.to_string()]);
         serve.env("GRISTMILL_CATALOG_FOLDER", folder.path().join("catalogs")).env_remove("GRISTMILL_TOKEN");
         let (node, ready) = start(serve)?;
         let node_at = address(ready["tcp"].as_str().unwrap_or("").trim_start_matches("grist://"))?;
