@@ -237,7 +237,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            // Waited for, so that the port is free when this returns.
+            runtime.shutdown_timeout(Duration::from_millis(500));
         }
         if let Some(path) = &self.unix {
             // Somebody may have removed it before.
