@@ -15,6 +15,7 @@ use futures::future::try_join_all;
 use gristmill_core::SampleId;
 use gristmill_ops::Encoding;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,6 +140,38 @@ impl DataSet {
         self.store.read(name, range).await
     }
 
+    /// As [`DataSet::read`], for callers on a reactor: a store that reads on the calling thread gets another one.
+    pub(crate) async fn load(self: &Arc<Self>, id: SampleId) -> Result<Bytes> {
+        if !self.immediate() {
+            return self.read(id).await;
+        }
+        self.apart(move |set| set.read_now(id)).await.unwrap_or_else(|| Err(given_up()))
+    }
+
+    /// A range of an object, in the same way.
+    pub(crate) async fn load_range(self: &Arc<Self>, name: &str, range: Range<u64>) -> Result<Bytes> {
+        if !self.immediate() {
+            return self.store.read(name, range).await;
+        }
+        let name = name.to_string();
+        let read = move |set: &DataSet| futures::executor::block_on(set.store.read(&name, range));
+        self.apart(read).await.unwrap_or_else(|| Err(given_up()))
+    }
+
+    /// Runs a read where it may wait; none if it was given up.
+    async fn apart<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&DataSet) -> T + Send + 'static,
+    ) -> Option<T> {
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let set = Arc::clone(self);
+                runtime.spawn_blocking(move || read(&set)).await.ok()
+            }
+            Err(_) => Some(read(self)),
+        }
+    }
+
     /// The raw bytes of one sample of a data set that is held in memory.
     pub fn resident(&self, id: SampleId) -> Result<Option<Bytes>> {
         if self.places.is_empty() {
@@ -217,4 +250,8 @@ impl DataSet {
         }
         Ok(whole.into())
     }
+}
+
+fn given_up() -> Error {
+    Error::new(Kind::Stopped, "a read was given up because the program is ending")
 }

@@ -249,6 +249,7 @@ impl Loader {
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
         let (mut plan, holds, selection) = self.decide(epoch)?;
+        let store_bytes_before = store_bytes(self.access.as_ref()).unwrap_or(0);
         if let Some(access) = &self.access
             && self.choice.is_none()
             && let Some(order) = access.order(epoch)
@@ -300,7 +301,7 @@ impl Loader {
             work,
             set: self.set.clone(),
             choice: self.choice.clone(),
-            store_bytes_before: store_bytes(self.access.as_ref()).unwrap_or(0),
+            store_bytes_before,
             access: self.access.clone(),
             threads,
             passed_over: Vec::new(),

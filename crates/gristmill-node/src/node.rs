@@ -225,7 +225,14 @@ impl Node {
             memory.change(|policy, _| _ = policy.weigh(job, weight));
         }
         if let Some(cold) = changed.cold {
-            memory.change(|policy, gone| policy.begin_cold(epoch, &cold, gone));
+            let cost = inner.counts.cost();
+            memory.change(|policy, gone| {
+                if let (Some(rate), Some((latency_s, per_byte_s))) = (changed.cold_bytes_per_s, cost) {
+                    let pack = policy.options().pack.bytes as f64;
+                    policy.adapt(rate, latency_s + per_byte_s * pack, gone);
+                }
+                policy.begin_cold(epoch, &cold, gone);
+            });
         }
         let snapshot = memory.policy.snapshot();
         drop(memory);
@@ -338,12 +345,12 @@ impl Node {
         Ok(Served { id, bytes, tier })
     }
 
-    /// The order in which a full epoch is read best; only `quiver` has one.
+    /// The order in which a full epoch is read best; only `quiver` has one. It is the same after a restart.
     pub fn order(&self, epoch: u64) -> Option<Vec<u32>> {
         let all: Vec<u32> = (0..self.inner.set.catalog().len()).collect();
-        let memory = self.inner.memory();
-        let (packages, resident) = memory.policy.packages()?;
-        Some(quiver::order(packages, resident, &all, self.inner.options.seed, epoch))
+        let (memory, seed) = (self.inner.memory(), self.inner.options.seed);
+        let (packages, _) = memory.policy.packages()?;
+        Some(quiver::order(packages, &quiver::left_over(packages, seed, epoch), &all, seed, epoch))
     }
 
     /// Whether it reads ahead of being asked.

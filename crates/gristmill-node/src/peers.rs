@@ -8,6 +8,7 @@
 //! of the others, which keeps every node's idea of the list in step with its config.
 
 use crate::client::{Address, Client, ClientOptions};
+use crate::shared::BYTES_PER_S_LEAST;
 use crate::{Error, Result};
 use bytes::Bytes;
 use gristmill_core::SampleId;
@@ -91,7 +92,8 @@ impl Peers {
     pub async fn fetch(&self, id: SampleId, size: u32) -> Option<Bytes> {
         let owner = self.owners.owner(id, |place| self.is_up(place))?;
         let peer = self.others[owner].as_ref()?;
-        let answer = tokio::time::timeout(PATIENCE, peer.client.fetch_for_peer(&[id])).await;
+        let patience = PATIENCE + Duration::from_millis(u64::from(size) * 1_000 / BYTES_PER_S_LEAST);
+        let answer = tokio::time::timeout(patience, peer.client.fetch_for_peer(&[id])).await;
         if answer.is_err() {
             peer.rests_until.store(self.now_ms() + REST_MS, Relaxed);
         }

@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 
 /// How long a node may take for one sample before the store is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What a node sends per second at the least; slower than that is as good as away.
+pub(crate) const BYTES_PER_S_LEAST: u64 = 4 << 20;
 /// How long a node that did not answer is left alone at first, and at most.
 const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// How long announcing an epoch may take.
-const ANNOUNCE: Duration = Duration::from_secs(20);
+const ANNOUNCE: Duration = Duration::from_secs(5);
 
 /// A shared node and the store behind it.
 #[derive(Debug)]
@@ -80,8 +82,10 @@ impl Shared {
             return None;
         }
         let asks = [ask];
-        let answer = tokio::time::timeout(PATIENCE, self.client.fetch(&asks)).await;
-        self.answered(answer.is_ok());
+        let size = self.set.catalog().size(ask.id).ok()?;
+        let patience = PATIENCE + Duration::from_millis(u64::from(size) * 1_000 / BYTES_PER_S_LEAST);
+        let answer = tokio::time::timeout(patience, self.client.fetch(&asks)).await;
+        self.answered(!away(&answer));
         let served = answer.ok()?.ok()?.pop()?.ok()?;
         let size = self.set.catalog().size(served.id).ok()?;
         let right = (served.id == ask.id || ask.cold) && served.bytes.len() as u64 == u64::from(size);
@@ -112,18 +116,18 @@ impl Access for Shared {
 
     fn announce(&self, announcement: Announcement) -> Result<()> {
         let Announcement { epoch, full, order, standings } = announcement;
-        if !self.client.is_up() || self.rests() {
-            // It is repeated to a node that comes back; how samples stand is said again before the next epoch.
-            return Ok(());
-        }
+        let away_now = !self.client.is_up() || self.rests();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
         let tell = async {
-            self.client.stand(&standings).await?;
+            if !away_now {
+                self.client.stand(&standings).await?;
+            }
+            // Remembered and repeated to a node that comes back; how samples stand is said again before the next epoch.
             self.client.announce(epoch, full, order).await
         };
         let told = runtime.block_on(async { tokio::time::timeout(ANNOUNCE, tell).await });
-        self.answered(told.is_ok());
+        self.answered(!away(&told));
         match told {
             // What the node does not take is a slip of this program and not the node's absence.
             Ok(Err(error)) if error.kind() == crate::Kind::Config => Err(error),
@@ -133,6 +137,15 @@ impl Access for Shared {
 
     fn report(&self) -> Option<NodeReport> {
         None
+    }
+}
+
+/// Whether what came back says that the node is not there.
+fn away<T>(answer: &Result<Result<T>, tokio::time::error::Elapsed>) -> bool {
+    match answer {
+        Ok(Ok(_)) => false,
+        Ok(Err(error)) => error.kind() == crate::Kind::Unavailable,
+        Err(_) => true,
     }
 }
 

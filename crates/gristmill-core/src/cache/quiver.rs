@@ -64,6 +64,23 @@ impl Packages {
     }
 }
 
+/// In which order an epoch comes to the packages: those that are resident first.
+fn visits(packages: &Packages, resident: &[u32], seed: u64, epoch: u64) -> Vec<u32> {
+    let mut visits = Stream::new(seed, epoch, Purpose::PackOrder, &[3, 0]).permutation(packages.len());
+    visits.sort_by_key(|package| !resident.contains(package));
+    visits
+}
+
+/// The packages that are resident when an epoch begins, if those before it were read whole: the last two that the one
+/// before it came to. It depends on nothing but the seed, so that an epoch has the same order after a restart and on
+/// every rank, whatever is really there.
+pub fn left_over(packages: &Packages, seed: u64, epoch: u64) -> Vec<u32> {
+    (0..epoch).fold(Vec::new(), |resident, before| {
+        let mut visits = visits(packages, &resident, seed, before);
+        visits.split_off(visits.len().saturating_sub(2))
+    })
+}
+
 /// The order of an epoch with these samples, each as often as it is named: the resident packages first.
 pub fn order(packages: &Packages, resident: &[u32], chosen: &[u32], seed: u64, epoch: u64) -> Vec<u32> {
     let stream = |what: u64| Stream::new(seed, epoch, Purpose::PackOrder, &[3, what]);
@@ -73,8 +90,7 @@ pub fn order(packages: &Packages, resident: &[u32], chosen: &[u32], seed: u64, e
     for &id in chosen {
         members[packages.of(id).map_or(count, |package| package as usize)].push(id);
     }
-    let mut visits: Vec<u32> = stream(0).permutation(count as u32);
-    visits.sort_by_key(|package| !resident.contains(package));
+    let mut visits = visits(packages, resident, seed, epoch);
     visits.push(count as u32);
     visits.retain(|package| !members[*package as usize].is_empty());
     let mut order = Vec::with_capacity(chosen.len());

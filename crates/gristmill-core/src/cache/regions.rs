@@ -47,6 +47,8 @@ impl Cache {
     pub fn arrived(&mut self, pack: &Pack, gone: &mut Vec<SampleId>) {
         if let Some(cold) = &mut self.cold {
             cold.arrived(pack, |id| !self.heap.has(id.0), gone);
+            // Who was read on its own meanwhile and is hot now keeps its bytes.
+            gone.retain(|id| !self.heap.has(id.0));
         }
     }
 

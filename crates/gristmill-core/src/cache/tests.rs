@@ -127,7 +127,7 @@ fn the_regions_share_the_bytes() {
     assert!(cache.offer(first, &mut gone));
     gone.clear();
     cache.arrived(&pack, &mut gone);
-    assert_eq!(gone, [first]);
+    assert!(gone.is_empty() && cache.holds(first), "it is hot by now and keeps its bytes");
     assert!(cache.holds(pack.ids[1]) && cache.ask(JobId(0), pack.ids[1]));
     assert!(cache.bytes() <= 1_000);
     // There was a wait, so the cold region grows and the lowest scores of the hot one go.

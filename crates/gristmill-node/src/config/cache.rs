@@ -1,6 +1,7 @@
 //! What users write about a cache: how large, where, and by which rule.
 
 use super::units::{format_bytes, parse_bytes};
+use crate::client::Address;
 use gristmill_core::cache::Policy;
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ pub(super) fn size(text: &str) -> Result<CacheSize, String> {
     if text.is_empty() || text == "off" {
         return Ok(CacheSize::Off);
     }
-    if text.starts_with("grist://") || text.starts_with("grist+") {
+    if Address::is_node(text) {
         return Ok(CacheSize::Shared(text.into()));
     }
     let found = match text.strip_suffix('%') {
@@ -92,7 +93,9 @@ mod tests {
         assert_eq!(size("off"), Ok(CacheSize::Off));
         assert_eq!(size("20%"), Ok(CacheSize::Share(0.2)));
         assert_eq!(size("4GiB"), Ok(CacheSize::Bytes(4 << 30)));
-        assert_eq!(size("grist://h:7077/x"), Ok(CacheSize::Shared("grist://h:7077/x".into())));
+        for url in ["grist://h:7077/x", "grists://h/x", "grist+unix:///s"] {
+            assert_eq!(size(url), Ok(CacheSize::Shared(url.into())));
+        }
         for wrong in ["0%", "101%", "-1", "some", "NaN%", "0"] {
             assert!(size(wrong).is_err_and(|expected| expected.contains("20%")), "{wrong}");
         }

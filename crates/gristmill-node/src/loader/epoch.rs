@@ -150,7 +150,7 @@ impl Epoch {
         }
         if let Some(now) = store_bytes(self.access.as_ref()) {
             // What was read ahead counts, whether or not it was asked for yet.
-            report.bytes = now - self.store_bytes_before;
+            report.bytes = now.saturating_sub(self.store_bytes_before);
         }
         report
     }

@@ -176,11 +176,11 @@ impl Inner {
         for look in jobs.looks(LOOK_SAMPLES) {
             while let Some(id) = look.peek() {
                 let size = self.set.catalog().size(id).map_or(0, u64::from);
-                if bytes + size > bytes_max && bytes > 0 {
+                if bytes + size > bytes_max && size <= bytes_max {
                     return wanted;
                 }
                 look.pass();
-                if memory.policy.worth(id) && !elsewhere(id) {
+                if size <= bytes_max && memory.policy.worth(id) && !elsewhere(id) {
                     bytes += size;
                     wanted.push(id.0);
                 }

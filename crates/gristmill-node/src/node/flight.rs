@@ -31,6 +31,7 @@ pub(super) enum Seat<'a> {
 pub(super) struct Lead<'a> {
     flights: &'a Flights,
     id: u32,
+    landed: bool,
 }
 
 impl Flights {
@@ -47,7 +48,7 @@ impl Flights {
             return Seat::Follow(receiver);
         }
         flights.insert(id, Vec::new());
-        Seat::Lead(Lead { flights: self, id })
+        Seat::Lead(Lead { flights: self, id, landed: false })
     }
 
     /// Leads the flight of a sample that nobody reads yet.
@@ -57,7 +58,7 @@ impl Flights {
             return None;
         }
         flights.insert(id, Vec::new());
-        Some(Lead { flights: self, id })
+        Some(Lead { flights: self, id, landed: false })
     }
 }
 
@@ -68,8 +69,9 @@ impl Lead<'_> {
     }
 
     /// Tells all who follow what came of it, and how many that were.
-    pub(super) fn land(self, landed: &Landed) -> usize {
+    pub(super) fn land(mut self, landed: &Landed) -> usize {
         let others = self.flights.lock().remove(&self.id).unwrap_or_default();
+        self.landed = true;
         let count = others.len();
         for other in others {
             let copy = match landed {
@@ -85,8 +87,10 @@ impl Lead<'_> {
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        // After landing there is nothing left; otherwise dropping the senders wakes those who follow.
-        self.flights.lock().remove(&self.id);
+        // After landing somebody else may lead already; otherwise dropping the senders wakes those who follow.
+        if !self.landed {
+            self.flights.lock().remove(&self.id);
+        }
     }
 }
 
@@ -110,6 +114,7 @@ mod tests {
         let Seat::Lead(lead) = flights.board(7) else { panic!("7 has landed") };
         let Seat::Follow(heard) = flights.board(7) else { panic!("7 is being read again") };
         lead.land(&Err(Error::corrupt("torn").hint("mend it")));
+        assert!(matches!(flights.board(7), Seat::Lead(_)), "and is let go of only once");
         let error = futures::executor::block_on(heard).unwrap().unwrap_err();
         assert_eq!((error.to_string().as_str(), error.remedy()), ("torn", Some("mend it")));
     }

@@ -155,6 +155,7 @@ impl Inner {
         let elsewhere = |id: SampleId| self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(id));
         let far = ids.iter().filter(|id| !on_disk(**id) && !elsewhere(**id));
         let leads: Vec<_> = far.filter_map(|id| self.flights.lead(id.0)).collect();
+        let _waiting = self.bell.waiting();
         let led = self.read_runs(leads);
         let (read, others) = futures::join!(led, async {
             // Those that somebody else reads already, and those that are asked for twice.
@@ -180,7 +181,7 @@ impl Inner {
             }
         }
         let start = Instant::now();
-        let bytes = self.set.read(id).await?;
+        let bytes = self.set.load(id).await?;
         self.counts.read(bytes.len() as u64, start.elapsed());
         self.keep(id, &bytes);
         Ok((bytes, Tier::Store))

@@ -70,6 +70,8 @@ pub(super) struct Changed {
     pub(super) values: Option<Vec<f32>>,
     /// The samples that may be stood in for; none without stand-ins.
     pub(super) cold: Option<Vec<u32>>,
+    /// How many bytes of cold samples the epoch before asked for per second, if that is known.
+    pub(super) cold_bytes_per_s: Option<f64>,
     /// How much each job counts.
     pub(super) weights: Vec<(JobId, f64)>,
 }
@@ -135,14 +137,19 @@ impl Jobs {
         options: &NodeOptions,
         room: u32,
     ) -> Result<Changed> {
+        // What stands in for one job's sample must be one that it has selected, and the cold region is everybody's.
+        let alone = self.columns.len() == 1;
         let job = self.job(id)?;
         let now = Instant::now();
         let elapsed_s = (now - job.since).as_secs_f64();
         let judged = job.position > 0 && elapsed_s >= JUDGED_S_MIN;
         let (waited_s, asked) = (job.waited_s(now), job.position as f64);
-        let cold = (options.stand_ins && !full).then(|| {
-            if job.values.is_empty() { Vec::new() } else { coldest(&order, &job.values, options.hot_share) }
+        let cold = options.stand_ins.then(|| {
+            let none = full || !alone || job.values.is_empty();
+            if none { Vec::new() } else { coldest(&order, &job.values, options.hot_share) }
         });
+        let mean_bytes = options.memory_bytes_max as f64 / f64::from(room.max(1));
+        let cold_bytes_per_s = judged.then(|| asked / elapsed_s * (1.0 - options.hot_share) * mean_bytes);
         job.report.epoch = epoch;
         (job.position, job.since) = (0, now);
         job.look = Look { order, ..Look::default() };
@@ -158,13 +165,12 @@ impl Jobs {
             self.columns.replace(id, &values)?;
             self.job(id)?.values = values;
         }
-        let alone = self.columns.len() == 1;
         let values = self.policy.values().then(|| match self.job(id) {
             // With one job there is nothing to compare it with: its own values say more than their ranks.
             Ok(job) if alone && !job.values.is_empty() => job.values.clone(),
             _ => self.columns.aggregate(room),
         });
-        Ok(Changed { values, cold, weights: self.columns.weights() })
+        Ok(Changed { values, cold, cold_bytes_per_s, weights: self.columns.weights() })
     }
 
     /// Whether there is no other job.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use gristmill_core::SampleId;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What may be read for nothing: one byte for so many that are wanted.
 const WASTE: u64 = 4;
@@ -69,7 +70,7 @@ impl Run {
     }
 
     /// Reads it and cuts it up; an error is every sample's.
-    pub(super) async fn read(&self, set: &DataSet) -> Vec<(u32, Result<Bytes>)> {
+    pub(super) async fn read(&self, set: &Arc<DataSet>) -> Vec<(u32, Result<Bytes>)> {
         match self.read_whole(set).await {
             Ok(whole) => {
                 let cut = |range: &Range<u64>| {
@@ -80,19 +81,19 @@ impl Run {
             }
             // A neighbour's trouble is not everybody's: each is tried by itself.
             Err(_) if self.parts.len() > 1 => {
-                join_all(self.parts.iter().map(async |(id, _)| (*id, set.read(SampleId(*id)).await))).await
+                join_all(self.parts.iter().map(async |(id, _)| (*id, set.load(SampleId(*id)).await))).await
             }
             Err(error) => self.parts.iter().map(|(id, _)| (*id, Err(error.again()))).collect(),
         }
     }
 
-    async fn read_whole(&self, set: &DataSet) -> Result<Bytes> {
+    async fn read_whole(&self, set: &Arc<DataSet>) -> Result<Bytes> {
         let (first, _) = self.parts[0];
         if self.parts.len() == 1 {
-            return set.read(SampleId(first)).await;
+            return set.load(SampleId(first)).await;
         }
         let name = set.catalog().locate(SampleId(first))?.name;
-        set.store().read(name, self.range.clone()).await
+        set.load_range(name, self.range.clone()).await
     }
 }
 

@@ -274,7 +274,10 @@ impl<'a> Requests<'a> {
         if let Some(id) = order.iter().find(|id| **id as usize >= samples) {
             return Some(Err(Error::config(format!("there is no sample {id}: the data set has {samples}"))));
         }
-        Some(self.job().and_then(|job| self.hosted.node.announce(job, epoch, full, order)))
+        // The node orders its cache anew, which takes a while with millions of samples: others are served meanwhile.
+        Some(self.job().and_then(|job| {
+            tokio::task::block_in_place(|| self.hosted.node.announce(job, epoch, full, order))
+        }))
     }
 
     fn stand(&self, stand: &Stand) -> Result<()> {

@@ -197,6 +197,40 @@ fn cold_samples_stand_in_for_cold_ones_with_their_own_id() {
     assert_eq!(hot.id, SampleId(200), "a hot sample is never stood in for");
 }
 
+/// What stands in must be one that the job has selected itself: with two jobs nobody stands in for anybody.
+#[test]
+fn two_jobs_share_no_stand_ins() {
+    let node =
+        Node::new(set(1), NodeOptions { stand_ins: true, hot_share: 0.1, ..options(Policy::Score, 0.5) })
+            .unwrap();
+    let (first, second) = (node.join("first").unwrap(), node.join("second").unwrap());
+    let standings: Vec<Standing> =
+        (0..SAMPLES).map(|id| Standing { id: SampleId(id), score: 0.5, wanted: 1.0 }).collect();
+    for (job, order) in [(first, 0..100), (second, 100..200)] {
+        node.stand(job, &standings).unwrap();
+        node.announce(job, 6, false, order.collect()).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for id in (0..100).map(SampleId) {
+        assert_eq!(runtime.block_on(node.fetch_one(first, Ask { id, cold: true })).unwrap().id, id);
+    }
+}
+
+#[test]
+fn the_order_of_quiver_is_the_same_after_a_restart() {
+    let node = || Node::new(set(0), options(Policy::Quiver, 0.3)).unwrap();
+    let used = node();
+    let job = used.join("test").unwrap();
+    for epoch in 0..3 {
+        let order = used.order(epoch).unwrap();
+        assert_eq!(node().order(epoch), Some(order.clone()), "epoch {epoch}");
+        used.announce(job, epoch, true, order.clone()).unwrap();
+        order.iter().for_each(|&id| _ = block_on(used.fetch_one(job, hot(id))).unwrap());
+    }
+    let report = used.report();
+    assert!(report.served[0] > u64::from(SAMPLES / 4), "what was left over is used: {:?}", report.served);
+}
+
 fn serve(node: Arc<Node>, listen: &str) -> Server {
     let options = ServeOptions { listen: listen.into(), ..ServeOptions::default() };
     Server::start(options, None, vec![Hosted { name: "train".into(), node }]).unwrap()
