@@ -67,7 +67,8 @@ fn every_key_says_what_it_takes() {
     for key in KEYS {
         assert!(!key.values().is_empty());
         let texts = ["recipe.name", "catalog.folder", "client.tls_ca"];
-        let of_serve = ["listen", "unix", "http", "name", "token_file", "tls_cert", "tls_key"];
+        let of_serve =
+            ["listen", "unix", "http", "name", "token_file", "tls_cert", "tls_key", "peers", "advertise"];
         let takes_anything = texts.contains(&key.name)
             || key.name.strip_prefix("serve.").is_some_and(|name| of_serve.contains(&name));
         assert_eq!(key.values() == "any text", takes_anything, "{}", key.name);
