@@ -142,34 +142,22 @@ impl DataSet {
 
     /// As [`DataSet::read`], for callers on a reactor: a store that reads on the calling thread gets another one.
     pub(crate) async fn load(self: &Arc<Self>, id: SampleId) -> Result<Bytes> {
-        if !self.immediate() {
-            return self.read(id).await;
-        }
-        self.apart(move |set| set.read_now(id)).await.unwrap_or_else(|| Err(given_up()))
+        let Some(runtime) = self.reactor() else { return self.read(id).await };
+        let set = Arc::clone(self);
+        runtime.spawn_blocking(move || set.read_now(id)).await.unwrap_or_else(|_| Err(given_up()))
     }
 
     /// A range of an object, in the same way.
     pub(crate) async fn load_range(self: &Arc<Self>, name: &str, range: Range<u64>) -> Result<Bytes> {
-        if !self.immediate() {
-            return self.store.read(name, range).await;
-        }
-        let name = name.to_string();
-        let read = move |set: &DataSet| futures::executor::block_on(set.store.read(&name, range));
-        self.apart(read).await.unwrap_or_else(|| Err(given_up()))
+        let Some(runtime) = self.reactor() else { return self.store.read(name, range).await };
+        let (set, name) = (Arc::clone(self), name.to_string());
+        let read = move || futures::executor::block_on(set.store.read(&name, range));
+        runtime.spawn_blocking(read).await.unwrap_or_else(|_| Err(given_up()))
     }
 
-    /// Runs a read where it may wait; none if it was given up.
-    async fn apart<T: Send + 'static>(
-        self: &Arc<Self>,
-        read: impl FnOnce(&DataSet) -> T + Send + 'static,
-    ) -> Option<T> {
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                let set = Arc::clone(self);
-                runtime.spawn_blocking(move || read(&set)).await.ok()
-            }
-            Err(_) => Some(read(self)),
-        }
+    /// The reactor that a read on this thread would hold up, if there is one.
+    fn reactor(&self) -> Option<tokio::runtime::Handle> {
+        tokio::runtime::Handle::try_current().ok().filter(|_| self.immediate())
     }
 
     /// The raw bytes of one sample of a data set that is held in memory.
