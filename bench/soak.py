@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from pictures import WORK
 
@@ -60,7 +61,8 @@ def ask(url: str, folder: str, seed: int, until: float, told: multiprocessing.Qu
 
     samples = wrong = epoch = 0
     settings = {"loader.memory_bytes_max": "1GiB", "loader.on_bad": "raise"}
-    with gristmill.Loader(url, recipe=None, batch_size=16, seed=seed, settings=settings) as loader:
+    loader: gristmill.Loader[Any] = gristmill.Loader(url, batch_size=16, seed=seed, settings=settings)
+    with loader:
         files = sorted(Path(folder, "set", "all").iterdir())
         while time.time() < until:
             loader.set_epoch(epoch)
