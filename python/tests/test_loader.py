@@ -245,7 +245,9 @@ def test_nothing_is_left_behind(idx: str, photos: Path) -> None:
 
 def test_ctrl_c_works_at_once(photos: Path, tmp_path: Path) -> None:
     code = f"""
+        import signal
         import time
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
         from gristmill.torch import Loader
         loader = Loader({str(photos)!r}, recipe="imagenet-eval", settings={{"store.throttle_latency_ms": 60000}})
         print("ready", flush=True)
