@@ -49,7 +49,8 @@ class Report:
     def hit_ratio(self) -> float | None:
         """Which part of the samples the store was not asked for, 0 to 1; None without a cache."""
         tiers = self.tiers
-        return 1 - tiers.get("store", 0) / sum(tiers.values()) if tiers else None
+        behind = tiers.get("store", 0) + tiers.get("upstream", 0)
+        return 1 - behind / sum(tiers.values()) if tiers else None
 
     @property
     def _wait(self) -> Mapping[str, float]:
@@ -81,6 +82,8 @@ class Report:
         if (ratio := self.hit_ratio) is not None:
             parts = "; ".join(f"{samples:,} from {tier}" for tier, samples in self.tiers.items())
             notes.append(f"cache: {ratio:.1%} of the samples were there; {parts}")
+        if fallbacks := int(self.values.get("fallbacks", 0)):
+            notes.append(f"{fallbacks:,} samples were read from the store because the shared node did not give them")
         if self.values.get("retries"):
             notes.append(f"{self.values['retries']} reads were tried again")
         if self.values.get("skipped"):

@@ -49,6 +49,11 @@ pub trait Access: Debug + Send + Sync {
         None
     }
 
+    /// Samples so far that the store gave because a shared node did not.
+    fn fallbacks(&self) -> u64 {
+        0
+    }
+
     /// The share of an epoch's samples that is hot, if cold ones may be stood in for.
     fn hot_share(&self) -> Option<f64> {
         None

@@ -258,7 +258,24 @@ impl Settings {
             ))
             .hint("one attempt must end before all of them must"));
         }
+        if self.cache_stand_ins && self.cache_policy != Policy::Score {
+            return Err(Error::config("cache.stand_ins is on, but only the policy score has cold samples")
+                .hint("set cache.policy = \"score\", or leave stand-ins off"));
+        }
         self.selection().map(|_| ())
+    }
+
+    /// Refuses what the cache that is asked for would pass over.
+    pub(crate) fn check_cache(&self) -> Result<()> {
+        let unused = match &self.cache_size {
+            CacheSize::Off => "there is no cache: set cache.size, too",
+            CacheSize::Shared(_) => "it is the shared node that keeps samples: give it to `gristmill serve`",
+            CacheSize::Share(_) | CacheSize::Bytes(_) => return Ok(()),
+        };
+        match self.cache_disk {
+            Some(_) => Err(Error::config("cache.disk would not be used").hint(unused)),
+            None => Ok(()),
+        }
     }
 
     /// Which samples an epoch trains on. An option that the way does not have is an error.
@@ -362,7 +379,7 @@ impl Settings {
             }),
             prefetch_bytes_max: self.cache_prefetch_bytes_max.min(memory_bytes_max / 2),
             gap_bytes_max: self.cache_gap_bytes_max,
-            stand_ins: self.cache_stand_ins && self.cache_policy == Policy::Score,
+            stand_ins: self.cache_stand_ins,
             hot_share: self.cache_hot_share,
             seed: self.seed,
         })

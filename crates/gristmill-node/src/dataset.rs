@@ -7,6 +7,7 @@
 //! Deliberately not here: a cache with a policy, and decoding.
 
 use crate::catalog::{self, Catalog, Location};
+use crate::node::Tier;
 use crate::shared::Upstream;
 use crate::store::{NodeStore, Store};
 use crate::{Error, Kind, Result};
@@ -102,6 +103,11 @@ impl DataSet {
     /// The store behind it.
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// Which tier it is to those in front of it.
+    pub fn tier(&self) -> Tier {
+        if self.upstream.is_some() { Tier::Upstream } else { Tier::Store }
     }
 
     /// Whether several samples lie in one object, so that neighbours can be read together.

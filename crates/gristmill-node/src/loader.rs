@@ -250,6 +250,7 @@ impl Loader {
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
         let (mut plan, holds, selection) = self.decide(epoch)?;
         let store_bytes_before = store_bytes(self.access.as_ref()).unwrap_or(0);
+        let fallbacks_before = self.access.as_ref().map_or(0, |access| access.fallbacks());
         if let Some(access) = &self.access
             && self.choice.is_none()
             && let Some(order) = access.order(epoch)
@@ -302,6 +303,7 @@ impl Loader {
             set: self.set.clone(),
             choice: self.choice.clone(),
             store_bytes_before,
+            fallbacks_before,
             access: self.access.clone(),
             threads,
             passed_over: Vec::new(),

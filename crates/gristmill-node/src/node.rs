@@ -56,6 +56,13 @@ impl Tier {
     pub const ALL: [Tier; 5] = [Tier::Memory, Tier::Disk, Tier::Peer, Tier::Upstream, Tier::Store];
 }
 
+impl Tier {
+    /// Whether a sample from there was no hit: it came from behind this node and those beside it.
+    pub fn is_behind(self) -> bool {
+        matches!(self, Tier::Upstream | Tier::Store)
+    }
+}
+
 impl std::fmt::Display for Tier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(["memory", "disk", "peer", "upstream", "store"][*self as usize])
@@ -118,7 +125,7 @@ impl NodeOptions {
     /// The usual way, with so much memory.
     pub fn new(policy: Policy, memory_bytes_max: u64) -> NodeOptions {
         let stand_ins = policy == Policy::Score;
-        let prefetch_bytes_max = memory_bytes_max / 8;
+        let prefetch_bytes_max = (memory_bytes_max / 8).min(512 << 10);
         NodeOptions {
             policy,
             memory_bytes_max,
@@ -161,10 +168,15 @@ impl Node {
         } else {
             cache.cold_share = 0.0;
         }
-        let policy = Cache::new(cache, sizes, options.seed).map_err(|e| {
-            Error::config(e.to_string())
-                .hint("give the cache at least the size of the largest sample, or switch it off")
-        })?;
+        let smallest = sizes.iter().copied().min().map_or(0, u64::from);
+        if options.memory_bytes_max < smallest {
+            let (bytes, own) = (options.memory_bytes_max, smallest.saturating_sub(ENTRY_BYTES.into()));
+            return Err(Error::config(format!(
+                "a cache of {bytes} bytes holds nothing: the smallest sample has {own} and takes {ENTRY_BYTES} beside them"
+            ))
+            .hint("give the cache room for some samples, or switch it off"));
+        }
+        let policy = Cache::new(cache, sizes, options.seed)?;
         let open = |disk| Shelf::open(disk, options.policy, options.seed, &set).map(Arc::new);
         let shelf = options.disk.as_ref().map(open).transpose()?;
         let samples = set.catalog().len();

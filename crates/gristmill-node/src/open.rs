@@ -79,6 +79,7 @@ pub fn loader(
 
 /// The node that the settings ask for, as a job of this name sees it; none without a cache.
 pub fn access(set: &Arc<DataSet>, settings: &Settings, job: &str) -> Result<Option<Arc<dyn Access>>> {
+    settings.check_cache()?;
     if let CacheSize::Shared(url) = settings.cache_size() {
         let options = ClientOptions { job: job.to_string(), ..settings.client()? };
         return Ok(Some(Arc::new(Shared::join(url, options, Arc::clone(set))?)));

@@ -42,7 +42,7 @@ impl Meters {
     pub(crate) fn note(&self, tier: Tier, bytes: usize, took: Duration) {
         self.tiers[tier as usize].fetch_add(1, Relaxed);
         self.tier_bytes[tier as usize].fetch_add(bytes as u64, Relaxed);
-        if tier != Tier::Store {
+        if !tier.is_behind() {
             return;
         }
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,6 +189,8 @@ pub struct EpochReport {
     pub threads: usize,
     /// Where samples came from; empty without a cache.
     pub tiers: Vec<TierUse>,
+    /// Samples that the store gave because a shared node was away or too slow.
+    pub fallbacks: u64,
     /// What was selected; none for a plain epoch.
     pub selection: Option<SelectionReport>,
 }
@@ -217,11 +219,12 @@ impl EpochReport {
         self.tiers = used.to_vec();
     }
 
-    /// The share of samples that did not come from the store; none without a cache.
+    /// The share of samples that did not come from the store, or from the node in its place; none without a cache.
     pub fn hit_ratio(&self) -> Option<f64> {
         let all: u64 = self.tiers.iter().map(|used| used.samples).sum();
-        let read = self.tiers.iter().find(|used| used.tier == Tier::Store)?.samples;
-        (all > 0).then(|| (all - read) as f64 / all as f64)
+        let hits: u64 =
+            self.tiers.iter().filter(|used| !used.tier.is_behind()).map(|used| used.samples).sum();
+        (all > 0).then(|| hits as f64 / all as f64)
     }
 
     /// Which part of the epoch the consumer waited, 0 to 1.
@@ -292,6 +295,13 @@ impl fmt::Display for EpochReport {
             for TierUse { tier, samples, bytes } in self.tiers.iter().filter(|used| used.samples > 0) {
                 write!(f, "; {samples} from {tier} ({:.1} MB)", *bytes as f64 / 1e6)?;
             }
+        }
+        if self.fallbacks > 0 {
+            write!(
+                f,
+                "\n  {} samples were read from the store because the shared node did not give them",
+                self.fallbacks
+            )?;
         }
         if self.retries > 0 {
             write!(f, "\n  {} reads were tried again", self.retries)?;

@@ -7,7 +7,7 @@
 use crate::access::{Access, Announcement};
 use crate::client::{Client, ClientOptions};
 use crate::dataset::DataSet;
-use crate::node::{Ask, NodeReport, Served, Tier};
+use crate::node::{Ask, NodeReport, Served};
 use crate::{Error, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -55,11 +55,6 @@ impl Shared {
         Ok(Shared { client, set, rest: Mutex::default(), fallbacks: AtomicU64::new(0) })
     }
 
-    /// Samples that the store gave because the node did not.
-    pub fn fallbacks(&self) -> u64 {
-        self.fallbacks.load(Relaxed)
-    }
-
     fn rests(&self) -> bool {
         let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         rest.until.is_some_and(|until| Instant::now() < until)
@@ -105,13 +100,17 @@ impl Access for Shared {
             }
             self.fallbacks.fetch_add(1, Relaxed);
             let bytes = self.set.read(ask.id).await?;
-            Ok(Served { id: ask.id, bytes, tier: Tier::Store })
+            Ok(Served { id: ask.id, bytes, tier: self.set.tier() })
         }
         .boxed()
     }
 
     fn immediate(&self) -> bool {
         false
+    }
+
+    fn fallbacks(&self) -> u64 {
+        self.fallbacks.load(Relaxed)
     }
 
     fn announce(&self, announcement: Announcement) -> Result<()> {

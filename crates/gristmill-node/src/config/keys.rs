@@ -80,7 +80,7 @@ impl Default for Settings {
             cache_disk: None,
             cache_stand_ins: false,
             cache_hot_share: 0.7,
-            cache_prefetch_bytes_max: 64 << 20,
+            cache_prefetch_bytes_max: 512 << 10,
             cache_gap_bytes_max: 0,
             catalog_folder: String::new(),
             selection_kind: "uniform".into(),
@@ -314,7 +314,7 @@ const OWN: &[Key] = &[
     ),
     key!(
         "cache.prefetch_bytes_max",
-        "the most that is read ahead of being asked for, while the store is idle",
+        "the most that is read ahead at once, while the store is idle; 0 reads nothing ahead",
         cache_prefetch_bytes_max,
         bytes::<0>,
         |b: &u64| format_bytes(*b)

@@ -20,6 +20,8 @@ pub struct Epoch {
     pub(super) access: Option<Arc<dyn Access>>,
     /// What the node had read from the store before.
     pub(super) store_bytes_before: u64,
+    /// Samples that the node had left to the store before.
+    pub(super) fallbacks_before: u64,
     pub(super) threads: Vec<JoinHandle<()>>,
     /// Bad samples of batches that were passed over because nothing was left of them.
     pub(super) passed_over: Vec<BadSample>,
@@ -145,8 +147,9 @@ impl Epoch {
         report.fetched_samples_mean = self.depth_sums.1 as f64 / batches;
         report.wait = self.ledger.clone().total(&self.work.meters);
         report.fill(&self.work.meters);
-        if self.access.is_some() {
+        if let Some(access) = &self.access {
             report.fill_tiers(&self.work.meters);
+            report.fallbacks = access.fallbacks() - self.fallbacks_before;
         }
         if let Some(now) = store_bytes(self.access.as_ref()) {
             // What was read ahead counts, whether or not it was asked for yet.

@@ -7,7 +7,7 @@
 use super::work::{Claim, Fetched, From, Got, Work};
 use crate::access::Access;
 use crate::dataset::DataSet;
-use crate::node::{Ask, Served, Tier};
+use crate::node::{Ask, Served};
 use crate::report::add;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -58,7 +58,7 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
                 let start = Instant::now();
                 let served = match access {
                     Some(access) => access.fetch(ask).await,
-                    None => set.read(id).await.map(|bytes| Served { id, bytes, tier: Tier::Store }),
+                    None => set.read(id).await.map(|bytes| Served { id, bytes, tier: set.tier() }),
                 };
                 let took = start.elapsed();
                 add(&work.meters.flight_ns, took);

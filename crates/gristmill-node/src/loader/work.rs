@@ -12,7 +12,7 @@ use super::Rules;
 use super::batch::{BadSample, Batch, Data, Pool, Tensor};
 use super::cold::Cold;
 use super::held::Held;
-use crate::node::{Served, Tier};
+use crate::node::Served;
 use crate::report::{Meters, add};
 use crate::{Error, Kind, Result};
 use bytes::{Bytes, BytesMut};
@@ -241,7 +241,7 @@ impl Work {
     pub(super) fn note(&self, served: Served, took: Duration) -> Got {
         let Served { id, bytes, tier } = served;
         self.meters.note(tier, bytes.len(), took);
-        let from = if tier == Tier::Store { From::Read } else { From::Cache };
+        let from = if tier.is_behind() { From::Read } else { From::Cache };
         Got { id, bytes, from }
     }
 

@@ -5,7 +5,7 @@ use super::batch::BadSample;
 use super::work::{Claim, Fetched, Filled, From, Got, Task, Work};
 use crate::access::Access;
 use crate::dataset::DataSet;
-use crate::node::{Ask, Served, Tier};
+use crate::node::{Ask, Served};
 use crate::report::add;
 use crate::{Error, Result};
 use gristmill_core::SampleId;
@@ -71,7 +71,7 @@ impl Kit {
         let start = Instant::now();
         let served = match &self.access {
             Some(access) => futures::executor::block_on(access.fetch(ask)),
-            None => self.set.read_now(id).map(|bytes| Served { id, bytes, tier: Tier::Store }),
+            None => self.set.read_now(id).map(|bytes| Served { id, bytes, tier: self.set.tier() }),
         };
         let took = start.elapsed();
         add(&self.work.meters.read_ns, took);

@@ -2,7 +2,8 @@
 //!
 //! One thread does it, in waves. Packs are read whenever the cold region has room. The plans are followed only while
 //! nobody waits for the store, since reading ahead must never hold up a read that somebody needs now, and only for
-//! samples that the policy would keep until they are asked for. A wave is bounded in bytes; neighbours are read together.
+//! samples that the policy would keep until they are asked for. A wave is bounded in bytes, and small by default, since each
+//! sample of it changes what the policy would keep; neighbours are read together.
 
 use super::inner::Inner;
 use super::run;
@@ -19,8 +20,6 @@ use tokio::sync::Notify;
 
 /// How far a plan is looked at in one wave.
 const LOOK_SAMPLES: usize = 4_096;
-/// The most that one wave reads: little, since each sample of it changes what the policy would keep.
-const WAVE_BYTES_MAX: u64 = 512 << 10;
 /// How long nobody must have waited for the store before it counts as idle.
 const IDLE: Duration = Duration::from_millis(5);
 /// How long the thread sleeps when nobody rings.
@@ -166,7 +165,7 @@ impl Inner {
     /// not kept then would not be kept now.
     fn wanted_next(&self) -> Vec<u32> {
         let mut jobs = self.jobs();
-        let bytes_max = self.options.prefetch_bytes_max.min(WAVE_BYTES_MAX);
+        let bytes_max = self.options.prefetch_bytes_max;
         let (mut wanted, mut bytes) = (Vec::new(), 0);
         let memory = self.memory();
         let elsewhere = |id: SampleId| {

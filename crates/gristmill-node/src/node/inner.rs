@@ -184,7 +184,7 @@ impl Inner {
         let bytes = self.set.load(id).await?;
         self.counts.read(bytes.len() as u64, start.elapsed());
         self.keep(id, &bytes);
-        Ok((bytes, Tier::Store))
+        Ok((bytes, self.set.tier()))
     }
 
     /// Reads the samples of these leads, neighbours together, and tells those who follow. Says how many there were.
@@ -205,7 +205,7 @@ impl Inner {
                 read += 1;
             }
             if let Some(lead) = leads.remove(&id) {
-                lead.land(&bytes.map(|bytes| (bytes, Tier::Store)));
+                lead.land(&bytes.map(|bytes| (bytes, self.set.tier())));
             }
         }
         Ok(read)

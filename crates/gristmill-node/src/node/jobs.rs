@@ -200,7 +200,7 @@ impl Jobs {
     /// What was not at hand was served.
     pub(super) fn served(&mut self, job: JobId, tier: Tier) {
         if let Ok(job) = self.job(job) {
-            job.report.hits += u64::from(tier != Tier::Store);
+            job.report.hits += u64::from(!tier.is_behind());
         }
     }
 

@@ -128,9 +128,10 @@ pub struct JobReport {
 }
 
 impl NodeReport {
-    /// Requests that needed no read from the store, as a share.
+    /// Requests that needed nothing from behind this node and its peers, as a share.
     pub fn hit_ratio(&self) -> f64 {
         let all: u64 = self.served.iter().sum();
-        if all == 0 { 0.0 } else { (all - self.served[4]) as f64 / all as f64 }
+        let hits = Tier::ALL.iter().filter(|tier| !tier.is_behind()).map(|tier| self.served[*tier as usize]);
+        if all == 0 { 0.0 } else { hits.sum::<u64>() as f64 / all as f64 }
     }
 }

@@ -9,8 +9,10 @@ use std::io::{self, IoSlice};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
+/// What a client must take per second at the least.
+const BYTES_PER_S_LEAST: u64 = 256 << 10;
 /// How many answers are written together.
 const TOGETHER: usize = 64;
 /// How many pieces go into one system call; the system itself takes 1,024.
@@ -119,6 +121,12 @@ async fn write_batch<W: AsyncWrite + Unpin>(
     limit: Duration,
 ) -> io::Result<()> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    // One deadline for all of it: a client that takes a byte now and then must not hold what it has booked.
+    let bytes: usize = batch
+        .iter()
+        .map(|answer| answer.head.len() + answer.pieces.iter().map(Bytes::len).sum::<usize>())
+        .sum();
+    let deadline = Instant::now() + limit + Duration::from_millis(bytes as u64 * 1_000 / BYTES_PER_S_LEAST);
     let mut pieces = batch
         .iter_mut()
         .flat_map(|answer| std::iter::once(&mut answer.head).chain(answer.pieces.iter_mut()))
@@ -130,7 +138,7 @@ async fn write_batch<W: AsyncWrite + Unpin>(
         let mut written = {
             let slices: Vec<IoSlice<'_>> =
                 pieces[from..end].iter().map(|piece| IoSlice::new(piece)).collect();
-            timeout(limit, to.write_vectored(&slices)).await.map_err(late)??
+            timeout_at(deadline, to.write_vectored(&slices)).await.map_err(late)??
         };
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
@@ -144,5 +152,5 @@ async fn write_batch<W: AsyncWrite + Unpin>(
             }
         }
     }
-    timeout(limit, to.flush()).await.map_err(late)?
+    timeout_at(deadline, to.flush()).await.map_err(late)?
 }

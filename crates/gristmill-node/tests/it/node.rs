@@ -16,6 +16,7 @@ use gristmill_node::dataset::DataSet;
 use gristmill_node::disk::DiskOptions;
 use gristmill_node::loader::Loader;
 use gristmill_node::node::{Ask, Node, NodeOptions, Standing, Tier};
+use gristmill_node::open;
 use gristmill_node::peers::Peers;
 use gristmill_node::serve::{Hosted, ServeOptions, Server};
 use gristmill_node::shared::Shared;
@@ -231,6 +232,96 @@ fn the_order_of_quiver_is_the_same_after_a_restart() {
     assert!(report.served[0] > u64::from(SAMPLES / 4), "what was left over is used: {:?}", report.served);
 }
 
+#[test]
+fn an_idle_store_is_read_ahead_of_the_plan_once_and_within_the_budget() {
+    let budget = 5 * BYTES as u64;
+    let ahead = NodeOptions { prefetch_bytes_max: budget, ..options(Policy::Foresight, 0.5) };
+    let node = Node::new(set(1), ahead).unwrap();
+    assert!(node.reads_ahead());
+    let job = node.join("test").unwrap();
+    node.announce(job, 0, true, (0..SAMPLES).collect()).unwrap();
+    let begun = std::time::Instant::now();
+    while node.report().memory_entries < 100 {
+        assert!(begun.elapsed().as_secs() < 10, "nothing is read ahead: {:?}", node.report());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(node.at_hand(job, hot(0)).unwrap().bytes, content(0, BYTES));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let report = node.report();
+    assert!(report.prefetched <= u64::from(SAMPLES), "something was read twice: {report:?}");
+    assert!(report.memory_bytes <= report.memory_bytes_max);
+    let without = NodeOptions { prefetch_bytes_max: 0, ..options(Policy::Foresight, 0.5) };
+    assert!(!Node::new(set(1), without).unwrap().reads_ahead());
+}
+
+#[test]
+fn feedback_within_an_epoch_decides_who_stays() {
+    let node = Node::new(set(0), options(Policy::Foresight, 0.1)).unwrap();
+    let job = node.join("test").unwrap();
+    let stand = |wanted| -> Vec<Standing> {
+        (0..SAMPLES).map(|id| Standing { id: SampleId(id), score: 1.0, wanted }).collect()
+    };
+    node.stand(job, &stand(0.5)).unwrap();
+    node.announce(job, 0, true, (0..SAMPLES).collect()).unwrap();
+    let fetch = |id| block_on(node.fetch_one(job, hot(id))).unwrap();
+    (0..100).for_each(|id| _ = fetch(id));
+    assert!(node.at_hand(job, hot(0)).is_some(), "who came first stays while all are alike");
+    node.learn(job, &[0], &[0.0]);
+    node.learn(job, &[100], &[0.9]);
+    fetch(100);
+    assert!(node.at_hand(job, hot(0)).is_none() && node.at_hand(job, hot(100)).is_some());
+    let other = node.join("other").unwrap();
+    node.learn(job, &[100], &[0.0]);
+    node.learn(other, &[101], &[0.9]);
+    fetch(101);
+    assert!(node.at_hand(job, hot(101)).is_none(), "with two jobs the next announcement decides");
+}
+
+#[test]
+fn neighbours_in_one_file_are_one_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = vec![0, 0, 8, 3, 0, 0, 0, 50, 0, 0, 0, 10, 0, 0, 0, 10];
+    file.extend((0..5_000_u32).map(|at| (at / 100) as u8));
+    std::fs::write(folder.path().join("train-images-idx3-ubyte"), file).unwrap();
+    std::fs::write(
+        folder.path().join("train-labels-idx1-ubyte"),
+        [&[0, 0, 8, 1, 0, 0, 0, 50][..], &[0; 50]].concat(),
+    )
+    .unwrap();
+    let source = folder.path().join("train-images-idx3-ubyte");
+    let place = folder.path().join("catalogs").to_str().unwrap().to_string();
+    let pairs = [("catalog.folder".to_string(), place), ("cache.size".to_string(), "50%".to_string())];
+    let settings = Config::load(None, &pairs).unwrap().settings().clone();
+    let go_on = &mut |_| std::ops::ControlFlow::Continue(());
+    let opened = open::catalog(source.to_str().unwrap(), &settings, false, go_on).unwrap();
+    let set = Arc::new(open::data_set(opened.catalog, &settings, &|| false).unwrap());
+    let node = Node::new(set, NodeOptions::new(Policy::Lru, 1 << 20)).unwrap();
+    let job = node.join("test").unwrap();
+    let served = block_on(node.fetch(job, &[hot(12), hot(10), hot(11), hot(40), hot(12)]));
+    let bytes: Vec<u8> = served.iter().map(|one| one.as_ref().unwrap().bytes[99]).collect();
+    assert_eq!(bytes, [12, 10, 11, 40, 12]);
+    let report = node.report();
+    assert_eq!((report.store_reads, report.store_bytes), (2, 400), "three neighbours, and one far off");
+}
+
+#[test]
+fn what_caching_brings_to_a_job_is_measured() {
+    let node = Node::new(set(10), options(Policy::Static, 1.0)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let slow = node.join("waits for the store").unwrap();
+    let fast = node.join("computes").unwrap();
+    for job in [slow, fast] {
+        node.announce(job, 0, true, (0..SAMPLES).collect()).unwrap();
+    }
+    (0..40).for_each(|id| _ = runtime.block_on(node.fetch_one(slow, hot(id))).unwrap());
+    (0..40).for_each(|id| _ = runtime.block_on(node.fetch_one(fast, hot(id))).unwrap());
+    for job in [slow, fast] {
+        node.announce(job, 1, true, (0..SAMPLES).collect()).unwrap();
+    }
+    let benefit = |at: usize| node.report().jobs[at].benefit.unwrap();
+    assert!(benefit(0) > 0.7 && benefit(1) < 0.05, "{} and {}", benefit(0), benefit(1));
+}
+
 fn serve(node: Arc<Node>, listen: &str) -> Server {
     let options = ServeOptions { listen: listen.into(), ..ServeOptions::default() };
     Server::start(options, None, vec![Hosted { name: "train".into(), node }]).unwrap()
@@ -261,8 +352,10 @@ fn a_shared_node_that_comes_and_goes_costs_no_sample() {
     }
     assert!(seen == plain, "the sequence changed");
     assert!(shared.fallbacks() > 0, "the store was never needed: the node was not away");
-    let report = remote.epoch(2, 0).unwrap().map(Result::unwrap).count();
-    assert_eq!(report, SAMPLES.div_ceil(32) as usize);
+    drop(server.take());
+    let mut last = remote.epoch(2, 0).unwrap();
+    assert_eq!(last.by_ref().map(Result::unwrap).count(), SAMPLES.div_ceil(32) as usize);
+    assert!(last.report().fallbacks > 0 && last.report().to_string().contains("shared node did not give"));
 }
 
 #[test]
@@ -309,7 +402,8 @@ fn peers_keep_one_copy_together_and_a_lost_one_is_a_miss() {
 fn what_makes_no_sense_is_said() {
     let set = set(0);
     let error = Node::new(set.clone(), options(Policy::Lru, 0.0001)).unwrap_err();
-    assert!(error.to_string().contains("holds nothing") && error.remedy().is_some(), "{error}");
+    assert!(error.to_string().contains("the smallest sample has 1000 "), "{error}");
+    assert!(error.remedy().is_some());
     let node = Node::new(set.clone(), options(Policy::Lru, 0.5)).unwrap();
     let job = node.join("x").unwrap();
     let unknown = block_on(node.fetch_one(job, hot(SAMPLES))).unwrap_err().to_string();

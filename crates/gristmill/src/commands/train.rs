@@ -5,7 +5,7 @@ mod outcome;
 
 use super::source::{self, Asked, Source};
 use crate::args::{Falls, ModelArgs, TrainArgs};
-use crate::output::{name, say};
+use crate::output::{counted, name, say};
 use crate::stop;
 use anyhow::Result;
 use display::Display;
@@ -79,6 +79,11 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         return Err(stopped(&trainer, checkpoint.as_ref()).into());
     }
     outcome::conclude(&mut trainer, args.common.json)?;
+    let fallbacks = data.train.access().map_or(0, |access| access.fallbacks());
+    if fallbacks > 0 {
+        let samples = counted(fallbacks, "sample", "samples");
+        say(format_args!("{samples} came from the store because the shared node did not give them"));
+    }
     args.report.iter().try_for_each(|path| outcome::write(path, &mut trainer))?;
     if !args.common.json {
         args.report.iter().for_each(|path| say(format_args!("report written to {}", name(path.display()))));

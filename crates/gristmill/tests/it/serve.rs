@@ -206,6 +206,59 @@ fn kill_9_of_the_node_changes_nothing_but_the_time() {
     }
 }
 
+/// Three nodes share a cache; one is killed, one is stopped so that it hangs, one is slow: only the time changes.
+#[test]
+fn a_dead_a_hanging_and_a_slow_peer_change_nothing() {
+    let place = Place::new();
+    let photos = text(&place.photos(40)).to_string();
+    let ports: Vec<u16> = (0..3)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect::<Vec<_>>()
+        .iter()
+        .map(|held| held.local_addr().unwrap().port())
+        .collect();
+    let urls: Vec<String> = ports.iter().map(|port| format!("grist://127.0.0.1:{port}/photos")).collect();
+    let list = urls.join(",");
+    let start = |at: usize| {
+        let listen = format!("127.0.0.1:{}", ports[at]);
+        let mut more =
+            vec!["--memory", "100%", "--listen", &listen, "--peers", &list, "--advertise", &urls[at]];
+        more.extend(["--set", "store.throttle_latency_ms=15"]);
+        Serving::start(&place, &more)
+    };
+    let (first, second, mut third) = (start(0), start(1), start(2));
+    let up = |url: &str| {
+        let report = place.run(&["status", url, "--json"]).good().json().remove(0);
+        report["sets"][0]["node"]["peers_up"].as_u64().unwrap()
+    };
+    let begun = Instant::now();
+    while up(&urls[0]) < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the nodes do not find each other");
+    }
+    let folder = text(&place.path("catalogs")).to_string();
+    let open = |cache: &str| {
+        let pairs = [("catalog.folder", folder.as_str()), ("cache.size", cache), ("loader.batch", "8")];
+        let pairs: Vec<_> = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let settings = Config::load(None, &pairs).unwrap().settings().clone();
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let opened = open::catalog(&photos, &settings, false, go_on).unwrap();
+        let set = Arc::new(open::data_set(opened.catalog, &settings, &|| false).unwrap());
+        let access = open::access(&set, &settings, "test").unwrap();
+        Loader::new(set, None, settings.loader()).unwrap().with_access(access)
+    };
+    let (plain, shared) = (open("off"), open(&urls[0]));
+    assert!(epoch(&shared, 0, |_| ()) == epoch(&plain, 0, |_| ()));
+    kill_process(Pid::from_child(&second.child), Signal::STOP).unwrap();
+    third.child.kill().unwrap();
+    let begun = Instant::now();
+    for number in 1..4 {
+        assert!(epoch(&shared, number, |_| ()) == epoch(&plain, number, |_| ()), "epoch {number} changed");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    kill_process(Pid::from_child(&second.child), Signal::CONT).unwrap();
+    drop(first);
+}
+
 /// Samples that a node has served.
 fn served(place: &Place, url: &str) -> u64 {
     place.run(&["status", url, "--json"]).good().json()[0]["samples"].as_u64().unwrap()
