@@ -377,6 +377,9 @@ impl Cache {
             Policy::Static | Policy::Quiver => return None,
             Policy::Score if self.plans.full() => return None,
             Policy::Score => f64::from(self.values[id as usize]),
+            // Read for one job and about to be asked for by another: it needs its room for a moment only, and one such
+            // room after the other saves a read each.
+            Policy::Foresight if self.missed.has(id) && self.plans.near(id) => f64::INFINITY,
             Policy::Foresight => {
                 // What it is worth after the use it is read for: that one costs a read whatever is decided.
                 let certain = self.plans.certain(id, !self.missed.has(id));

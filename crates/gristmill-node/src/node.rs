@@ -158,9 +158,12 @@ impl Node {
         let sizes: Arc<[u32]> =
             set.catalog().sizes()?.iter().map(|size| size.saturating_add(ENTRY_BYTES)).collect();
         let mut cache = CacheOptions::new(options.policy, options.memory_bytes_max);
+        let mean = sizes.iter().map(|size| u64::from(*size)).sum::<u64>() / sizes.len().max(1) as u64;
+        // How far one job may run ahead of another and still leave it what it read.
+        let quarter = options.memory_bytes_max / 4 / mean.max(1);
+        cache.horizon = cache.horizon.max(u32::try_from(quarter).unwrap_or(u32::MAX));
         if options.stand_ins {
             // Two packs at least: one to serve from while the next is on its way.
-            let mean = sizes.iter().map(|size| u64::from(*size)).sum::<u64>() / sizes.len().max(1) as u64;
             let cold_bytes = (options.memory_bytes_max as f64 * cache.cold_share) as u64;
             let fit = (cold_bytes / 2 / mean.max(1)).clamp(1, u64::from(cache.pack.samples_max)) as u32;
             cache.pack.samples_max = fit;

@@ -130,7 +130,8 @@ impl Model {
         let full = !self.plans.is_empty() && self.plans.iter().all(|plan| plan.full);
         if !out.is_empty() && matches!(self.policy, Policy::Score | Policy::Foresight) {
             let lost: f64 = out.iter().map(|&id| self.worth(id, false).0).sum();
-            if lost >= self.worth(id, but_one).0 || (full && self.policy == Policy::Score) {
+            let passing = self.policy == Policy::Foresight && !but_one && self.near(id);
+            if (lost >= self.worth(id, but_one).0 && !passing) || (full && self.policy == Policy::Score) {
                 return false;
             }
         }

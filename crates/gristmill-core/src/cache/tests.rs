@@ -47,6 +47,30 @@ fn an_epoch_that_reads_everything_displaces_nobody() {
 }
 
 #[test]
+fn what_one_job_reads_waits_for_the_other_that_follows_it() {
+    const SAMPLES: u32 = 400;
+    const BEHIND: usize = 5;
+    let options = CacheOptions { horizon: 10, ..CacheOptions::new(Policy::Foresight, 40) };
+    let mut cache = Cache::new(options, vec![1; SAMPLES as usize].into(), 7).unwrap();
+    // Those at the end of the epoch are here from before and wanted by both: by their worth alone nobody else comes in.
+    (SAMPLES - 40..SAMPLES).for_each(|id| assert!(cache.restore(SampleId(id))));
+    let order: Vec<u32> = (0..SAMPLES).collect();
+    (0..2).for_each(|job| cache.announce(JobId(job), true, &order).unwrap());
+    let mut reads = 0;
+    for step in 0..SAMPLES as usize + BEHIND {
+        let follower = step.checked_sub(BEHIND);
+        for (job, at) in [(0, Some(step)), (1, follower)] {
+            let Some(&id) = at.and_then(|at| order.get(at)) else { continue };
+            if !cache.ask(JobId(job), SampleId(id)) {
+                reads += 1;
+                cache.offer(SampleId(id), &mut Vec::new());
+            }
+        }
+    }
+    assert!(reads <= SAMPLES, "each sample once at most, not once per job: {reads}");
+}
+
+#[test]
 fn sizes_count_when_somebody_must_go() {
     let mut cache = cache(Policy::Score, 10, &[5, 5, 8, 10]);
     cache.renew(vec![0.3, 0.4, 0.7, 0.8]).unwrap();

@@ -62,15 +62,19 @@ pub(crate) struct CompareCacheArgs {
     /// With two jobs, one side, which drives their cache [default: all; ours with two jobs]
     #[arg(long, value_name = "LIST")]
     pub(crate) policies: Option<String>,
-    /// What the link to the store carries per second, all reads together; 0 for no limit
-    #[arg(long, value_name = "SIZE", default_value = "5MB")]
-    pub(crate) bytes_per_s: String,
+    /// How many times longer reading everything takes than computing on it: two epochs are measured, and the store is
+    /// slowed down to that, a read costing as much as 4 KiB
+    #[arg(long, value_name = "TIMES", default_value_t = 2.0)]
+    pub(crate) bound: f64,
+    /// Instead: what the link to the store carries per second, all reads together; 0 for no limit
+    #[arg(long, value_name = "SIZE", conflicts_with = "bound")]
+    pub(crate) bytes_per_s: Option<String>,
     /// Time before the first byte of each read
     #[arg(long, value_name = "MS", default_value = "1")]
     pub(crate) latency_ms: String,
-    /// Reads per second that the store accepts; 0 for no limit
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub(crate) requests_per_s: String,
+    /// Instead: reads per second that the store accepts; 0 for no limit
+    #[arg(long, value_name = "N", conflicts_with = "bound")]
+    pub(crate) requests_per_s: Option<String>,
     /// 2: two jobs with different models share one node, against a node that listens to one of them only
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) jobs: u32,

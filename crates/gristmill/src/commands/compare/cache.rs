@@ -4,11 +4,12 @@
 //! for; the data set is never held in memory as a whole. Test data is read at full speed and its time is not counted.
 
 mod jobs;
+mod link;
 mod side;
 mod table;
 mod unpack;
 
-use super::ground::Ground;
+use super::ground::{Ground, Places};
 use crate::args::CompareCacheArgs;
 use crate::commands::train;
 use crate::output::{json, line, name, say};
@@ -19,11 +20,13 @@ use gristmill_node::access::{Access, Embedded};
 use gristmill_node::config::Config;
 use gristmill_node::node::{Node, NodeReport};
 use gristmill_train::TrainOptions;
+use link::{Link, Typed};
 use side::Side;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use table::{Entry, Link, Outcome, Tally};
+use table::{Entry, Outcome, Tally};
+use tempfile::TempDir;
 
 /// The most sizes of a cache that are compared at once.
 const SIZES_MAX: usize = 64;
@@ -32,9 +35,14 @@ pub(in crate::commands) fn cache(args: &CompareCacheArgs) -> Result<ExitCode> {
     args.ground.check()?;
     args.svg.iter().try_for_each(|path| train::check_folder("--svg", path))?;
     let sizes = sizes(&args.size)?;
-    let configs = sizes.iter().map(|size| config(args, size, None)).collect::<Result<Vec<_>>>()?;
-    let (ground, _unpacked) = open(args, &sizes[0])?;
-    let link = Link::of(configs[0].settings().store().throttle);
+    let data = Data::find(args)?;
+    let typed = match Typed::of(args)? {
+        Some(typed) => typed,
+        None => Typed::measured(&data.open(args, &sizes[0], &Typed::default())?, args.bound)?,
+    };
+    let configs = sizes.iter().map(|size| data.config(args, size, &typed)).collect::<Result<Vec<_>>>()?;
+    let ground = data.open(args, &sizes[0], &typed)?;
+    let link = typed.link(configs[0].settings().store().throttle);
     match args.jobs {
         1 => many(args, &ground, &sizes, &configs, link)?,
         2 => jobs::jobs(args, &ground, &sizes, &configs, link)?,
@@ -58,35 +66,47 @@ fn sizes(text: &str) -> Result<Vec<String>> {
     Ok(sizes)
 }
 
-/// The settings of one size of cache, in front of the slow store.
-fn config(args: &CompareCacheArgs, size: &String, catalogs: Option<&String>) -> Result<Config> {
-    let config = args.ground.config(&[
-        ("cache.size", Some(size)),
-        ("catalog.folder", catalogs),
-        ("store.throttle_latency_ms", Some(&args.latency_ms)),
-        ("store.throttle_bytes_per_s", Some(&args.bytes_per_s)),
-        ("store.throttle_requests_per_s", Some(&args.requests_per_s)),
-    ])?;
-    if config.settings().node(u64::MAX >> 1).is_none() {
-        return Err(Error::config(format!("--size {size} is not the size of a cache in this process"))
-            .hint("give a share such as 20% or a size such as 4GiB; without a cache is the side none")
-            .into());
-    }
-    Ok(config)
+/// Where the data lies.
+struct Data {
+    places: Places,
+    /// What is shipped is unpacked for as long as this lives; the catalog goes with it.
+    unpacked: Option<TempDir>,
 }
 
-/// Opens the data; what is shipped is unpacked for as long as the folder lives.
-fn open(args: &CompareCacheArgs, size: &String) -> Result<(Ground, Option<tempfile::TempDir>)> {
-    let test = args.ground.config(&[])?;
-    let mut places = args.ground.places()?;
-    if !places.shipped {
-        return Ok((Ground::open(&args.ground, &places, &config(args, size, None)?, &test)?, None));
+impl Data {
+    fn find(args: &CompareCacheArgs) -> Result<Data> {
+        let mut places = args.ground.places()?;
+        if !places.shipped {
+            return Ok(Data { places, unpacked: None });
+        }
+        let (folder, images) = unpack::unpack(Path::new(&places.train))?;
+        places.train = images.display().to_string();
+        Ok(Data { places, unpacked: Some(folder) })
     }
-    let (folder, images) = unpack::unpack(Path::new(&places.train))?;
-    places.train = images.display().to_string();
-    // The catalog goes with the folder.
-    let config = config(args, size, Some(&folder.path().display().to_string()))?;
-    Ok((Ground::open(&args.ground, &places, &config, &test)?, Some(folder)))
+
+    /// The settings of one size of cache, in front of the slow store.
+    fn config(&self, args: &CompareCacheArgs, size: &String, typed: &Typed) -> Result<Config> {
+        let catalogs = self.unpacked.as_ref().map(|folder| folder.path().display().to_string());
+        let config = args.ground.config(&[
+            ("cache.size", Some(size)),
+            ("cache.gap_bytes_max", typed.gap_bytes_max.as_ref()),
+            ("catalog.folder", catalogs.as_ref()),
+            ("store.throttle_latency_ms", Some(&args.latency_ms)),
+            ("store.throttle_bytes_per_s", typed.bytes_per_s.as_ref()),
+            ("store.throttle_requests_per_s", typed.requests_per_s.as_ref()),
+        ])?;
+        if config.settings().node(u64::MAX >> 1).is_none() {
+            return Err(Error::config(format!("--size {size} is not the size of a cache in this process"))
+                .hint("give a share such as 20% or a size such as 4GiB; without a cache is the side none")
+                .into());
+        }
+        Ok(config)
+    }
+
+    fn open(&self, args: &CompareCacheArgs, size: &String, typed: &Typed) -> Result<Ground> {
+        let test = args.ground.config(&[])?;
+        Ground::open(&args.ground, &self.places, &self.config(args, size, typed)?, &test)
+    }
 }
 
 /// Trains every side with every size, seed by seed.

@@ -5,8 +5,9 @@
 //! For `only-a` and `only-b` everything that the other job would say before an epoch (its plan, how samples stand with
 //! it) is dropped on the way: one job's scores alone drive the cache, and the other takes what it finds.
 
+use super::link::Link;
 use super::side::{self, OURS, Side};
-use super::table::{Link, hits};
+use super::table::hits;
 use crate::args::CompareCacheArgs;
 use crate::commands::compare::ground::Ground;
 use crate::commands::compare::mean;
@@ -240,7 +241,7 @@ mod tests {
     fn the_slower_job_counts_and_shared_is_the_measure() {
         let pair = |a, b| Pair { completion_s: [a, b], accuracy: [0.9, 0.8], ..Pair::default() };
         let pairs = [vec![pair(10.0, 8.0)], vec![pair(9.0, 15.0)], vec![pair(20.0, 7.0)]];
-        let link = Link { bytes_per_s: None, latency_ms: 0, requests_per_s: None };
+        let link = Link::default();
         let rows = rows(&["20%".to_string()], side::named(OURS).unwrap(), &pairs, 4, link);
         let figures: Vec<_> = rows.iter().map(|row| (row.policy, row.completion_s, row.speedup)).collect();
         assert_eq!(figures, [("shared", 10.0, 1.0), ("only-a", 15.0, 1.5), ("only-b", 20.0, 2.0)]);

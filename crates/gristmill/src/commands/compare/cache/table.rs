@@ -1,43 +1,14 @@
 //! The table of a comparison of caches: means over epochs and seeds; as text, as JSON and as a picture.
 
+use super::link::Link;
 use super::side::{DEFAULT, Side};
 use crate::commands::compare::{deviation, mean, spread};
-use crate::output::{counted, size};
+use crate::output::counted;
 use crate::plot::{Named, Series, Words, lines, scatter};
 use gristmill_core::cache::Policy;
 use gristmill_node::node::NodeReport;
-use gristmill_node::store::ThrottleOptions;
 use gristmill_train::EpochRow;
 use serde::Serialize;
-
-/// How the store was slowed down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Link {
-    pub(super) bytes_per_s: Option<u64>,
-    pub(super) latency_ms: u64,
-    pub(super) requests_per_s: Option<u64>,
-}
-
-impl Link {
-    pub(super) fn of(throttle: Option<ThrottleOptions>) -> Link {
-        let ThrottleOptions { latency_ms, bytes_per_s, requests_per_s, .. } = throttle.unwrap_or_default();
-        Link { bytes_per_s, latency_ms, requests_per_s }
-    }
-}
-
-impl std::fmt::Display for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.bytes_per_s {
-            Some(bytes) => write!(f, "{} per second", size(bytes))?,
-            None => f.write_str("no limit on bytes")?,
-        }
-        write!(f, ", {} ms to the first byte", self.latency_ms)?;
-        match self.requests_per_s {
-            Some(requests) => write!(f, ", {requests} reads per second"),
-            None => Ok(()),
-        }
-    }
-}
 
 /// What one epoch came to.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -289,7 +260,7 @@ mod tests {
             entry(1, "40%", vec![outcome(0.9, 50, 1.0), outcome(0.8, 50, 1.0)]),
             entry(2, "off", vec![outcome(0.9, 0, 8.0), outcome(0.8, 0, 8.0)]),
         ];
-        let link = Link { bytes_per_s: Some(5_000_000), latency_ms: 1, requests_per_s: None };
+        let link = Link { bytes_per_s: Some(5_000_000), latency_ms: 1, ..Link::default() };
         let rows = rows(&entries, 3, link);
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         near(rows[1].hit_ratio, 0.4);
