@@ -5,7 +5,7 @@
 
 use crate::Result;
 use crate::client::Client;
-use crate::node::{Ask, JobId, Node, NodeReport, Served, Standing};
+use crate::node::{Ask, JobId, Node, NodeReport, Served, Standing, Tier};
 use crate::split::{Expected, Staged, Wish};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -41,6 +41,11 @@ pub trait Access: Debug + Send + Sync {
     /// A sample at the stage that is wished for, or raw: a tier here has it, wants it, or the node did less.
     fn fetch_staged(&self, ask: Ask, _wish: Wish) -> BoxFuture<'_, Result<Staged>> {
         self.fetch(ask).map(|served| served.map(Staged::raw)).boxed()
+    }
+
+    /// Whether what a tier gave came over a link.
+    fn is_across(&self, tier: Tier) -> bool {
+        tier.is_behind()
     }
 
     /// What is expected of each of these samples in the coming epoch, without asking for them.

@@ -7,7 +7,7 @@
 use crate::access::{Access, Announcement};
 use crate::client::{Client, ClientOptions};
 use crate::dataset::DataSet;
-use crate::node::{Ask, NodeReport, Served};
+use crate::node::{Ask, NodeReport, Served, Tier};
 use crate::split::{Shortfall, Staged, StagedAsk, Wish};
 use crate::{Error, Result};
 use futures::FutureExt;
@@ -122,6 +122,10 @@ impl Access for Shared {
 
     fn offload(&self) -> Option<&Client> {
         Some(&self.client)
+    }
+
+    fn is_across(&self, _tier: Tier) -> bool {
+        true
     }
 
     fn fetch_staged(&self, ask: Ask, wish: Wish) -> BoxFuture<'_, Result<Staged>> {

@@ -2,25 +2,28 @@
 //!
 //! With a node behind the loader, bytes cross a link. The node can run the first ops of the recipe before a sample
 //! crosses it: cut the JPEG around the region that the crop needs, or make the cropped pixels, packed or not. What that
-//! saves differs from sample to sample and costs the node CPU time. The first epoch runs unsplit and measures
-//! ([`Measured`] and the core's profile); from then on [`gristmill_core::split::decide`] says for every sample that is expected to
-//! cross the link how far it is to have come. The pixels are the same whatever is decided.
+//! saves differs from sample to sample and costs the node CPU time. The first epoch runs unsplit and measures; from
+//! then on [`gristmill_core::split::decide`] says for every sample that is expected to cross the link how far it is to
+//! have come. The pixels are the same whatever is decided.
 //!
 //! A node may always do less than it was asked: it is busy, was restarted, is of an older version, lacks an op. Then raw
 //! bytes come and everything runs here; the report says how often and why.
 //!
 //! Deliberately not here: the ops (`gristmill-ops`), the decision (`gristmill-core`), the node's side (`serve`).
 
+mod calibrate;
+mod choose;
 mod facts;
+mod link;
 mod measured;
 mod report;
+mod running;
 mod splitter;
-mod stages;
 
-pub use report::{SplitReport, StageUse};
-pub(crate) use measured::Measured;
-pub(crate) use splitter::Splitter;
-pub(crate) use stages::Stages;
+pub(crate) use calibrate::thread_cpu_ns;
+pub use report::{Rates, Seconds, ShortfallUse, SplitReport, StageUse};
+pub(crate) use running::Running;
+pub(crate) use splitter::{Ground, Splitter};
 
 use crate::node::{Ask, Served};
 use gristmill_core::split::SplitPolicy;
