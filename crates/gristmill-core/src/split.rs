@@ -6,9 +6,11 @@
 //! policy, and says which form to ask for, what that should cost, and why in one sentence.
 //!
 //! Deliberately not here: what a form is (a stage is the caller's number), the ops, the wire, and measuring.
+//! [`profile`] turns measurements into candidates.
 
 mod model;
 mod policy;
+pub mod profile;
 
 pub use crate::Invalid as SplitError;
 pub use model::{CHOICES_MAX, Candidates, Choice, Resource, Resources, Times};
