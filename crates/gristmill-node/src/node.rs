@@ -14,6 +14,7 @@ mod memory;
 mod report;
 mod run;
 mod shelf;
+mod staged;
 
 pub use gristmill_core::cache::JobId;
 pub use report::{JobReport, NodeReport};
@@ -21,14 +22,12 @@ pub use report::{JobReport, NodeReport};
 use crate::dataset::DataSet;
 use crate::disk::DiskOptions;
 use crate::peers::Peers;
-use crate::split::{Expected, Staged, Wish};
 use crate::{Error, Result};
 use ahead::Ahead;
 use bytes::Bytes;
 use flight::Flights;
 use gristmill_core::SampleId;
 use gristmill_core::cache::{Cache, CacheOptions, Policy, quiver};
-use gristmill_ops::Stage;
 use inner::Inner;
 use jobs::Jobs;
 use memory::{ENTRY_BYTES, Found, Memory};
@@ -327,62 +326,6 @@ impl Node {
                 Ok(self.inner.served(job, ask.id, bytes, tier))
             }
         }
-    }
-
-    /// As [`Node::fetch_one`], but what neither is here nor would be kept may come at a stage from the node behind. Such
-    /// bytes are of use once and are never kept.
-    pub async fn fetch_staged(&self, job: JobId, ask: Ask, wish: Wish) -> Result<Staged> {
-        let inner = &self.inner;
-        inner.check_all([ask.id])?;
-        let mut memory = inner.memory();
-        let found = inner.find(&mut memory, job, ask);
-        let kept = memory.policy.worth(ask.id);
-        drop(memory);
-        if let Found::Here(id, bytes) = found {
-            inner.counts.served_many(Tier::Memory, 1, bytes.len() as u64);
-            inner.jobs().asked(job, 1, 1);
-            return Ok(Staged::raw(Served { id, bytes, tier: Tier::Memory }));
-        }
-        inner.jobs().asked(job, 1, 0);
-        let _waits = inner.waits(job);
-        let on_disk = inner.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(ask.id));
-        let elsewhere = inner.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(ask.id));
-        if kept || on_disk || elsewhere || inner.set.upstream().is_none() {
-            let (bytes, tier) = inner.fly(ask.id, true).await?;
-            return Ok(Staged::raw(inner.served(job, ask.id, bytes, tier)));
-        }
-        let waiting = inner.bell.waiting();
-        let staged = inner.set.read_staged(ask.id, wish).await?;
-        drop(waiting);
-        let bytes = &staged.served.bytes;
-        inner.counts.read_staged(bytes.len() as u64);
-        if staged.stage == Stage::Raw {
-            inner.keep(ask.id, bytes);
-        }
-        let served = inner.served(job, ask.id, bytes.clone(), staged.served.tier);
-        Ok(Staged { served, ..staged })
-    }
-
-    /// What is expected of these samples: whether they are here, would be kept when they come, or neither.
-    pub fn expects(&self, ids: &[u32]) -> Vec<Expected> {
-        let on_disk: Vec<bool> = match &self.inner.shelf {
-            Some(shelf) => {
-                let policy = shelf.policy();
-                ids.iter().map(|&id| policy.holds(SampleId(id))).collect()
-            }
-            None => vec![false; ids.len()],
-        };
-        let memory = self.inner.memory();
-        let one = |(&id, on_disk): (&u32, bool)| {
-            if on_disk || memory.policy.holds(SampleId(id)) {
-                Expected::Here
-            } else if memory.policy.worth(SampleId(id)) {
-                Expected::Kept
-            } else {
-                Expected::Missed
-            }
-        };
-        ids.iter().zip(on_disk).map(one).collect()
     }
 
     /// The samples a job wants now, each served or with its own error, in the order of the asks. Neighbours that are

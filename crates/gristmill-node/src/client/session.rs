@@ -15,7 +15,9 @@ use super::{ClientOptions, unavailable};
 use crate::error::plain;
 use crate::node::{Served, Standing};
 use crate::split::{Staged, StagedAsk};
-use crate::wire::{self, ANNOUNCE_IDS_MAX, ASKS_MAX, Announce, Entry, Failure, Fetch, FetchStaged, HEADER_BYTES};
+use crate::wire::{
+    self, ANNOUNCE_IDS_MAX, ASKS_MAX, Announce, Entry, Failure, Fetch, FetchStaged, HEADER_BYTES,
+};
 use crate::wire::{Header, Prepare, Rows, SamplesHead, Stand, Verb, Welcome, WireAsk, end_frame, put_frame};
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
@@ -221,7 +223,8 @@ impl Session<'_> {
         let pending = self.pending.borrow();
         let handle = pending.shared().handle().filter(|_| !peer && asks.iter().any(|ask| ask.wish.is_some()));
         if let Some(handle) = handle {
-            let asks = asks.iter().map(|one| WireAsk { ask: one.ask, wish: one.wish.map(|wish| (handle, wish)) });
+            let asks =
+                asks.iter().map(|one| WireAsk { ask: one.ask, wish: one.wish.map(|wish| (handle, wish)) });
             let start = put_frame(out, Verb::FetchStaged, request);
             FetchStaged { asks: asks.collect() }.encode(out);
             end_frame(out, start, 0);

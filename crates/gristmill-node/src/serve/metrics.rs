@@ -30,7 +30,11 @@ pub(super) fn text(report: &ServerReport) -> String {
     page.gauge("op_queue_max", "The limit on samples that wait for ops.", ops.queue_max);
     page.counter("op_busy_total", "Samples sent raw because the op queue was full.", ops.busy);
     page.counter("op_unsuited_total", "Samples sent raw because the stage does not suit them.", ops.unsuited);
-    page.head("staged_samples_total", "counter", "Samples that were asked for at a stage, by the stage sent.");
+    page.head(
+        "staged_samples_total",
+        "counter",
+        "Samples that were asked for at a stage, by the stage sent.",
+    );
     page.stages(ops, "staged_samples_total", |sent| sent.samples);
     page.head("staged_bytes_total", "counter", "Their bytes.");
     page.stages(ops, "staged_bytes_total", |sent| sent.bytes);

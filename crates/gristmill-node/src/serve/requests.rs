@@ -10,8 +10,8 @@ use super::{Hosted, State};
 use crate::node::{Ask, JobId, Node, Served};
 use crate::split::Staged;
 use crate::wire::{
-    Announce, CATALOG_PART_BYTES, CatalogPart, ENTRIES_MAX, Fetch, FetchStaged, HEADER_BYTES, Header, Prepare,
-    Rows, Stand, Verb,
+    Announce, CATALOG_PART_BYTES, CatalogPart, ENTRIES_MAX, Fetch, FetchStaged, HEADER_BYTES, Header,
+    Prepare, Rows, Stand, Verb,
 };
 use crate::{Error, Kind, Result};
 use bytes::{Buf, BytesMut};
@@ -142,7 +142,10 @@ impl<'a> Requests<'a> {
     async fn answer(&mut self, header: Header, body: &[u8]) -> Result<bool> {
         let request = header.request;
         if header.verb.since() > self.state.options.wire_version {
-            return Err(Error::corrupt(format!("{:?} is not of the version that this node speaks", header.verb)));
+            return Err(Error::corrupt(format!(
+                "{:?} is not of the version that this node speaks",
+                header.verb
+            )));
         }
         match header.verb {
             Verb::Fetch => self.fetch(request, Fetch::decode(body)?).await?,

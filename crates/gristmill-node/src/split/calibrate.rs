@@ -45,9 +45,8 @@ impl Splitter {
         if asks.is_empty() {
             return Err("no picture was seen yet".into());
         }
-        let fetch = |(stage, ask): (Stage, StagedAsk)| async move {
-            (stage, ask, client.fetch_staged(&[ask]).await)
-        };
+        let fetch =
+            |(stage, ask): (Stage, StagedAsk)| async move { (stage, ask, client.fetch_staged(&[ask]).await) };
         let (mut scratch, mut out) = (Scratch::new(), vec![0; pipeline.output().bytes()]);
         let (mut learnt, mut busy, mut bytes, mut trouble) = (0_u64, 0_u64, 0_u64, None);
         block_on(async {
@@ -99,7 +98,8 @@ impl Splitter {
             let stage = turn[at % turn.len()];
             let can_cut = state.pictures.of(id, self.raw_bytes(id)).can_cut;
             let draw_epoch = epoch + (at / known) as u64;
-            let wish = Wish { stage, epoch: draw_epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };
+            let wish =
+                Wish { stage, epoch: draw_epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };
             let ask = StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) };
             (stage != Stage::Cut || can_cut).then_some((stage, ask))
         };

@@ -5,19 +5,14 @@ use super::running::Table;
 use super::splitter::Splitter;
 use super::{Expected, SplitMode};
 use gristmill_core::SampleId;
-use gristmill_core::split::{
-    Candidates, Choice, Decided, Resource, Resources, Roles, SplitPolicy, decide,
-};
+use gristmill_core::split::{Candidates, Choice, Decided, Resource, Resources, Roles, SplitPolicy, decide};
 use gristmill_ops::{Draw, Stage};
 
 /// The stages that may be chosen; all pixels are never fewer bytes than the file or the crop.
 const STAGES: [Stage; 4] = [Stage::Cut, Stage::Cropped, Stage::Packed, Stage::Finished];
 /// What the core calls them.
-const ROLES: Roles = Roles {
-    decoded: Stage::Decoded as u8,
-    cropped: Stage::Cropped as u8,
-    finished: Stage::Finished as u8,
-};
+const ROLES: Roles =
+    Roles { decoded: Stage::Decoded as u8, cropped: Stage::Cropped as u8, finished: Stage::Finished as u8 };
 
 /// A decision, ready to be used and told.
 #[derive(Debug)]

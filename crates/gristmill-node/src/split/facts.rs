@@ -47,7 +47,8 @@ impl Pictures {
         self.uncut[at] = !facts.can_cut;
         let (width, height) = (f64::from(facts.width), f64::from(facts.height));
         let (count, pixels, bytes, aspects) = self.seen;
-        self.seen = (count + 1, pixels + width * height, bytes + f64::from(raw_bytes), aspects + width / height);
+        self.seen =
+            (count + 1, pixels + width * height, bytes + f64::from(raw_bytes), aspects + width / height);
     }
 
     /// A sample's picture; one that was not seen is guessed from its size as those that were.

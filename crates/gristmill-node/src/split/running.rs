@@ -156,6 +156,9 @@ impl Running {
         upstream_ns: u64,
         local_ns: u64,
     ) {
+        if self.client.is_none() {
+            return;
+        }
         let local_s = local_ns as f64 / 1e9;
         if stage == Stage::Raw {
             self.splitter.finished_raw(draw, bytes, local_s);

@@ -134,11 +134,8 @@ impl Splitter {
         access: Option<Arc<dyn Access>>,
         raw_bytes_max: u64,
     ) -> Arc<Running> {
-        let mut report = SplitReport {
-            mode: self.options.mode.name(),
-            policy: "none".into(),
-            ..SplitReport::default()
-        };
+        let mut report =
+            SplitReport { mode: self.options.mode.name(), policy: "none".into(), ..SplitReport::default() };
         let offload = access.as_ref().map_or_else(
             || self.set.upstream().map(|upstream| upstream.client().clone()),
             |access| access.offload().cloned(),
@@ -164,9 +161,11 @@ impl Splitter {
             return Err("nothing can be split: there is no recipe, so samples stay raw".into());
         };
         let Some(client) = offload else {
-            return Err("nothing can be split: there is no node behind this loader (grist://) whose ops could run \
+            return Err(
+                "nothing can be split: there is no node behind this loader (grist://) whose ops could run \
                         near the data"
-                .into());
+                    .into(),
+            );
         };
         let ready = match client.ready() {
             Ok(ready) => ready,

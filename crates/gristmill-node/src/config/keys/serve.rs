@@ -1,5 +1,6 @@
 //! The settings of `gristmill serve` and of those who ask it.
 
+use super::split::{cores, show_auto};
 use super::{HOUR_MS, Key, U32_MAX, WEEK_MS, bytes_to, format_bytes, shown, text, whole};
 
 /// Every setting of the wire.
@@ -98,6 +99,34 @@ pub(super) const SERVE: &[Key] = &[
         serve.threads,
         whole::<usize, 0, 1_024>,
         shown
+    ),
+    key!(
+        "serve.cores",
+        "cores that run ops for clients, fractions included; 0 runs none, auto takes half of the cores",
+        serve.cores,
+        cores,
+        show_auto
+    ),
+    key!(
+        "serve.op_queue_max",
+        "samples that may wait for ops; more are sent raw",
+        serve.op_queue_max,
+        whole::<u64, 0, 65_536>,
+        shown
+    ),
+    key!(
+        "serve.op_queue_bytes_max",
+        "bytes of samples that may wait for ops; more are sent raw",
+        serve.op_queue_bytes_max,
+        bytes_to::<0, U32_MAX>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "serve.op_scratch_bytes_max",
+        "working memory of one op thread; a sample that needs more is sent raw",
+        serve.op_scratch_bytes_max,
+        bytes_to::<1, { 1 << 34 }>,
+        |b: &u64| format_bytes(*b)
     ),
     key!(
         "client.tls_ca",
