@@ -8,6 +8,7 @@
 //! Deliberately not here: what a form is (a stage is the caller's number), the ops, the wire, and measuring.
 //! [`profile`] turns measurements into candidates.
 
+mod hull;
 mod model;
 mod policy;
 pub mod profile;
@@ -124,9 +125,8 @@ pub fn decide(
         SplitPolicy::All => policy::whole(candidates, roles.finished),
         SplitPolicy::Resize => policy::whole(candidates, roles.cropped),
         SplitPolicy::Fastflow => policy::fastflow(candidates, resources, roles),
-        SplitPolicy::Sophon | SplitPolicy::Best => {
-            policy::sophon(candidates, resources, roles, Stop::Published)
-        }
+        SplitPolicy::Sophon => policy::sophon(candidates, resources, roles, Stop::Published),
+        SplitPolicy::Best => hull::best(candidates, resources, roles),
     };
     Ok(decided(policy, candidates, resources, &picks))
 }
@@ -156,7 +156,7 @@ pub fn changed(before: &Resources, now: &Resources, samples_before: u64, samples
     figures(before).into_iter().zip(figures(now)).chain([counts]).any(|(before, now)| {
         // Two infinities are equal though their difference is not a number; what is not a number has changed.
         let both_infinite = before.is_infinite() && now.is_infinite();
-        let near = (now - before).abs() <= 0.1 * before;
+        let near = before.is_finite() && (now - before).abs() <= 0.1 * before;
         !(both_infinite || near)
     })
 }
@@ -224,3 +224,6 @@ fn reason(
     };
     format!("{cause}; {why}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,11 +55,11 @@ pub(super) fn fastflow(candidates: &Candidates, resources: &Resources, roles: Ro
 }
 
 /// A sample that would be smaller in another form.
-struct Saving {
+pub(super) struct Saving {
     /// Bytes saved per second upstream.
-    efficiency: f64,
+    pub(super) efficiency: f64,
     bytes: f32,
-    sample: u32,
+    pub(super) sample: u32,
     pick: u8,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn sophon(candidates: &Candidates, resources: &Resources, roles: Role
 }
 
 /// The samples that shrink, the most bytes per second first, then the most bytes, then by id.
-fn savings(candidates: &Candidates, roles: Roles) -> Vec<Saving> {
+pub(super) fn savings(candidates: &Candidates, roles: Roles) -> Vec<Saving> {
     let mut savings: Vec<Saving> = candidates
         .every(1)
         .filter(|(_, miss, _)| *miss > 0.0)

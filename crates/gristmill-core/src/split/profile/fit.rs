@@ -38,6 +38,7 @@ impl Fit {
     }
 
     /// One measurement.
+    #[expect(clippy::needless_range_loop, reason = "two indices into a matrix")]
     pub(super) fn add(&mut self, x: &[f64; REGRESSORS], y: f64) {
         self.least = if self.count == 0 { y } else { self.least.min(y) };
         self.count += 1;
