@@ -404,14 +404,6 @@ const OWN: &[Key] = &[
         shown
     ),
     key!("store.fault_seed", "which reads are spoiled", fault_seed, whole::<u64, 0, { u64::MAX }>, shown),
-    key!(
-        "serve.peers",
-        "all nodes that share one cache, this one included: URLs or dns:host:port/name, separated by commas",
-        peers,
-        list,
-        |peers: &Vec<String>| peers.join(",")
-    ),
-    key!("serve.advertise", "this node's own URL among serve.peers", advertise, text, shown),
     key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
 ];
 

@@ -1,7 +1,7 @@
 //! The settings of `gristmill serve` and of those who ask it.
 
 use super::split::{cores, show_auto};
-use super::{HOUR_MS, Key, U32_MAX, WEEK_MS, bytes_to, format_bytes, shown, text, whole};
+use super::{HOUR_MS, Key, U32_MAX, WEEK_MS, bytes_to, format_bytes, list, shown, text, whole};
 
 /// Every setting of the wire.
 pub(super) const SERVE: &[Key] = &[
@@ -128,6 +128,14 @@ pub(super) const SERVE: &[Key] = &[
         bytes_to::<1, { 1 << 34 }>,
         |b: &u64| format_bytes(*b)
     ),
+    key!(
+        "serve.peers",
+        "all nodes that share one cache, this one included: URLs or dns:host:port/name, separated by commas",
+        peers,
+        list,
+        |peers: &Vec<String>| peers.join(",")
+    ),
+    key!("serve.advertise", "this node's own URL among serve.peers", advertise, text, shown),
     key!(
         "client.tls_ca",
         "certificate authority (PEM) that signed the node's certificate; with it TLS is used",

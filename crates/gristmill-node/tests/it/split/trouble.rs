@@ -222,3 +222,16 @@ fn stages_are_bounded_and_unknown_recipes_are_raw() {
     assert!(watching <= 4 << 20, "{watching} bytes were in flight");
     wait("all of it is given back", || server.report().bytes_in_flight == 0);
 }
+
+#[test]
+fn a_fraction_of_a_core_is_not_exceeded() {
+    let server = serve(ServeOptions { cores: Some(0.25), ..serve_options() });
+    let set = behind(&server, ClientOptions::default());
+    let (_, report) = epoch(&loader(&set, split(SplitMode::Stage(Stage::Cropped))), 0);
+    let (split, ops) = (of(&report), server.report().ops);
+    assert_eq!(at_stage(split, Stage::Cropped), 90, "{split:?}");
+    let share = ops.cpu_s / split.measured_s;
+    // The last sample is not waited for.
+    assert!(share < 0.3, "{share:.3} of a core in {:.2} s", split.measured_s);
+    assert!((ops.cpu_s - split.upstream_cpu_s).abs() < 0.01 * ops.cpu_s + 1e-3, "{ops:?} {split:?}");
+}
