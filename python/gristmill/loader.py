@@ -69,6 +69,7 @@ class LoaderArguments(TypedDict, total=False):
     families: str
     epochs: int | None
     cache: str | int | None
+    split: str | None
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
     config: str | PathLike[str] | None
@@ -106,6 +107,15 @@ def cache_settings(cache: str | int | None) -> dict[str, str]:
     return {"cache.size": cache if isinstance(cache, str) else str(whole("cache", cache, 1))}
 
 
+def split_settings(split: str | None) -> dict[str, str]:
+    """The setting that ``split`` stands for; none leaves it to the config."""
+    if split is None:
+        return {}
+    if not isinstance(split, str):
+        raise ConfigError(f"split is {split!r}; it must be a name such as 'auto' or 'none'")
+    return {"split.policy": split}
+
+
 def launcher_rank() -> tuple[int, int]:
     """Rank and number of ranks as the launcher says in RANK and WORLD_SIZE; a single rank without them."""
     try:
@@ -139,6 +149,9 @@ class Loader(Chooser, Generic[A]):
     ``cache`` keeps samples in memory between epochs: a share of the data set (``"20%"``), a size (``"4GiB"``, or a
     number of bytes), or the URL of a node that several jobs share (``"grist://host:7077/name"``). ``None`` is as the
     config says, which is no cache unless it names one. A cache changes no batch, unless ``cache.stand_ins`` is set.
+    ``split`` lets the node behind the loader (``grist://`` as source or as cache) run the first ops where that makes an
+    epoch shorter: ``"auto"``, ``"best"``, ``"sophon"``, ``"resize"``, ``"all"``, ``"fastflow"`` or ``"none"``. It changes no
+    batch, and ``report()`` says what it did.
     ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
     """
 
@@ -161,6 +174,7 @@ class Loader(Chooser, Generic[A]):
         families: str = "off",
         epochs: int | None = None,
         cache: str | int | None = None,
+        split: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None = None,
         config: str | PathLike[str] | None = None,
@@ -193,6 +207,7 @@ class Loader(Chooser, Generic[A]):
             "loader.on_bad": on_bad,
             **selection_settings(selection, families, epochs),
             **cache_settings(cache),
+            **split_settings(split),
             **(settings or {}),
         }
         text = [

@@ -53,6 +53,11 @@ class Report:
         return 1 - behind / sum(tiers.values()) if tiers else None
 
     @property
+    def split(self) -> dict[str, Any]:
+        """Where samples were cut and what that saved; empty if nothing was to be split."""
+        return dict(self.values.get("split") or {})
+
+    @property
     def _wait(self) -> Mapping[str, float]:
         wait: Mapping[str, float] = self.values.get("wait") or dict.fromkeys(("total_ms", *(k for _, k in _PARTS)), 0.0)
         return wait
@@ -82,6 +87,17 @@ class Report:
         if (ratio := self.hit_ratio) is not None:
             parts = "; ".join(f"{samples:,} from {tier}" for tier, samples in self.tiers.items())
             notes.append(f"cache: {ratio:.1%} of the samples were there; {parts}")
+        if split := self.split:
+            notes.append(f"split {split['mode']}: {split['reason']}")
+            if split["bytes"]:
+                came, raw = split["bytes"], split["raw_bytes"]
+                notes.append(
+                    f"{came / 1e6:,.1f} MB over the link instead of {raw / 1e6:,.1f} ({raw / came:.2f}x less), "
+                    f"{split['upstream_cpu_s']:.2f} s of the node's CPU"
+                )
+            if split.get("predicted_s") is not None:
+                notes.append(f"predicted {split['predicted_s']:.2f} s, took {split['measured_s']:.2f} s")
+            notes += [f"{short['samples']:,} samples came raw: {short['reason']}" for short in split["shortfalls"]]
         if fallbacks := int(self.values.get("fallbacks", 0)):
             notes.append(f"{fallbacks:,} samples were read from the store because the shared node did not give them")
         if self.values.get("retries"):

@@ -17,6 +17,7 @@ pub mod plan;
 pub mod rng;
 pub mod score;
 pub mod select;
+pub mod split;
 pub mod steer;
 
 use std::fmt;

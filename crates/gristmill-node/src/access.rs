@@ -4,7 +4,9 @@
 //! which sample it is and from where. An access never fails a sample that the store behind it still has.
 
 use crate::Result;
-use crate::node::{Ask, JobId, Node, NodeReport, Served, Standing};
+use crate::client::Client;
+use crate::node::{Ask, JobId, Node, NodeReport, Served, Standing, Tier};
+use crate::split::{Expected, Staged, Wish};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::fmt::Debug;
@@ -30,6 +32,26 @@ pub trait Access: Debug + Send + Sync {
 
     /// A sample, from the nearest tier that has it.
     fn fetch(&self, ask: Ask) -> BoxFuture<'_, Result<Served>>;
+
+    /// The node behind the link, if there is one, which may run the first ops.
+    fn offload(&self) -> Option<&Client> {
+        None
+    }
+
+    /// A sample at the stage that is wished for, or raw: a tier here has it, wants it, or the node did less.
+    fn fetch_staged(&self, ask: Ask, _wish: Wish) -> BoxFuture<'_, Result<Staged>> {
+        self.fetch(ask).map(|served| served.map(Staged::raw)).boxed()
+    }
+
+    /// Whether what a tier gave came over a link.
+    fn is_across(&self, tier: Tier) -> bool {
+        tier.is_behind()
+    }
+
+    /// What is expected of each of these samples in the coming epoch, without asking for them.
+    fn expects(&self, ids: &[u32]) -> Vec<Expected> {
+        vec![Expected::Missed; ids.len()]
+    }
 
     /// Whether [`Access::fetch`] finishes on the calling thread without a reactor.
     fn immediate(&self) -> bool;
@@ -92,6 +114,18 @@ impl Access for Embedded {
 
     fn fetch(&self, ask: Ask) -> BoxFuture<'_, Result<Served>> {
         self.node.fetch_one(self.job, ask).boxed()
+    }
+
+    fn offload(&self) -> Option<&Client> {
+        self.node.set().upstream().map(|upstream| upstream.client())
+    }
+
+    fn fetch_staged(&self, ask: Ask, wish: Wish) -> BoxFuture<'_, Result<Staged>> {
+        self.node.fetch_staged(self.job, ask, wish).boxed()
+    }
+
+    fn expects(&self, ids: &[u32]) -> Vec<Expected> {
+        self.node.expects(ids)
     }
 
     fn immediate(&self) -> bool {

@@ -13,6 +13,7 @@
 mod address;
 mod catalog;
 mod driver;
+mod pace;
 mod pending;
 mod session;
 mod socket;
@@ -22,12 +23,14 @@ pub(crate) use socket::PEM_BYTES_MAX;
 
 use crate::catalog::Digest;
 use crate::node::{Ask, Served, Standing};
+use crate::split::{Shortfall, Staged, StagedAsk};
 use crate::token::Token;
-use crate::wire::{ASKS_MAX, CatalogPart, STANDINGS_MAX, Verb, Welcome};
+use crate::wire::{self, ASKS_MAX, CatalogPart, Prepare, RECIPE_BYTES_MAX, STANDINGS_MAX, Verb, Welcome};
 use crate::{Error, Kind, Result};
 use driver::{Command, Shared};
 use futures::future::join_all;
 use gristmill_core::SampleId;
+use gristmill_ops::{BUILD, Recipe, Stage};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,6 +63,12 @@ pub struct ClientOptions {
     pub answer_bytes_max: u32,
     /// How many requests may wait to be sent.
     pub queue_max: usize,
+    /// The link's speed, if it is to be slower than it is.
+    pub throttle_bytes_per_s: Option<u64>,
+    /// The version of the ops; only tests say another one.
+    pub build: &'static str,
+    /// The version of the wire; only tests speak an older one.
+    pub wire_version: u8,
 }
 
 impl Default for ClientOptions {
@@ -76,6 +85,9 @@ impl Default for ClientOptions {
             backoff_ms_max: 5_000,
             answer_bytes_max: 1 << 30,
             queue_max: 1_024,
+            throttle_bytes_per_s: None,
+            build: BUILD,
+            wire_version: wire::VERSION,
         }
     }
 }
@@ -93,6 +105,13 @@ pub struct ClientCounts {
     pub samples: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+/// A node's word that it runs the first ops of a recipe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ready {
+    /// The cores that it gives to ops.
+    pub cores: f64,
 }
 
 /// A handle to a node; clones share its connection.
@@ -123,7 +142,7 @@ impl Client {
         let address = Address::parse(url)?;
         let (commands, queue) = mpsc::channel(options.queue_max.max(1));
         let (tell, first) = std::sync::mpsc::sync_channel(1);
-        let shared = Arc::new(Shared::new(url));
+        let shared = Arc::new(Shared::new(url, options.build));
         driver::start(address, options, shared.clone(), queue, tell)?;
         Ok((Client { commands, shared }, first))
     }
@@ -148,18 +167,64 @@ impl Client {
         self.shared.counts()
     }
 
+    /// Hands a recipe to the node, which from then on runs its first ops for those who ask with a wish. It is remembered
+    /// and handed to a node that comes back. The error says why the node does not: it is away, of an older version, has
+    /// other ops, or no cores for them.
+    pub async fn prepare(&self, recipe: &Recipe, pixels_max: u64) -> Result<Ready> {
+        let recipe = serde_json::to_string(recipe)
+            .map_err(|e| Error::config("a recipe cannot be written as JSON").because(e))?;
+        if recipe.len() > RECIPE_BYTES_MAX {
+            let bytes = recipe.len();
+            return Err(Error::config(format!(
+                "the recipe has {bytes} bytes as JSON, and a node takes {RECIPE_BYTES_MAX}"
+            )));
+        }
+        let prepare = Arc::new(Prepare { build: self.shared.build.to_string(), pixels_max, recipe });
+        let (reply, answer) = oneshot::channel();
+        if self.commands.send(Command::Prepare { prepare, reply }).await.is_err() {
+            return Err(self.shared.down());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.shared.down()))
+    }
+
+    /// Whether the node runs ops now, and if not, why.
+    pub fn ready(&self) -> std::result::Result<Ready, String> {
+        self.shared.ready()
+    }
+
     /// The samples that are wanted now, each served or with its own error, in the order of the asks. The outer error is
     /// about the node and not about a sample: it is not there, or did not answer in time.
     pub async fn fetch(&self, asks: &[Ask]) -> Result<Vec<Result<Served>>> {
-        self.fetch_as(asks.to_vec(), false).await
+        let asks = asks.iter().map(|&ask| StagedAsk { ask, wish: None }).collect();
+        self.fetch_as(asks, false).await.map(plain)
     }
 
     /// As [`Client::fetch`] for a node beside that one: it looks into its own tiers and its store only.
     pub async fn fetch_for_peer(&self, ids: &[SampleId]) -> Result<Vec<Result<Served>>> {
-        self.fetch_as(ids.iter().map(|&id| Ask { id, cold: false }).collect(), true).await
+        let ask = |&id: &SampleId| StagedAsk { ask: Ask { id, cold: false }, wish: None };
+        self.fetch_as(ids.iter().map(ask).collect(), true).await.map(plain)
     }
 
-    async fn fetch_as(&self, asks: Vec<Ask>, peer: bool) -> Result<Vec<Result<Served>>> {
+    /// As [`Client::fetch`], each sample at the stage that is wished for, or raw when the node does less.
+    pub async fn fetch_staged(&self, asks: &[StagedAsk]) -> Result<Vec<Result<Staged>>> {
+        let mut came = self.fetch_as(asks.to_vec(), false).await?;
+        for (ask, came) in asks.iter().zip(&mut came) {
+            let wanted = ask.wish.is_some_and(|wish| wish.stage != Stage::Raw);
+            match came {
+                // It was asked for raw because the node is not ready.
+                Ok(staged) if wanted && (staged.stage, staged.shortfall) == (Stage::Raw, Shortfall::None) => {
+                    staged.shortfall = Shortfall::Unprepared;
+                }
+                Ok(staged) if ask.wish.is_none() && staged.stage != Stage::Raw => {
+                    *came = Err(Error::corrupt("the node sent a stage that was not asked for"));
+                }
+                _ => {}
+            }
+        }
+        Ok(came)
+    }
+
+    async fn fetch_as(&self, asks: Vec<StagedAsk>, peer: bool) -> Result<Vec<Result<Staged>>> {
         if asks.is_empty() {
             return Ok(Vec::new());
         }
@@ -234,6 +299,11 @@ impl Client {
         }
         answer.await.unwrap_or_else(|_| Err(self.shared.down()))
     }
+}
+
+/// What came, as those want it who asked for raw bytes.
+fn plain(came: Vec<Result<Staged>>) -> Vec<Result<Served>> {
+    came.into_iter().map(|one| one.map(|staged| staged.served)).collect()
 }
 
 /// The error of a node that is not there.

@@ -25,6 +25,7 @@ use crate::node::NodeOptions;
 use crate::peers::Peers;
 use crate::selection::{FamilyUse, SelectionOptions};
 use crate::serve::ServeOptions;
+use crate::split::SplitOptions;
 use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
 use crate::token::Token;
 use crate::{Error, Kind, Result};
@@ -108,6 +109,7 @@ pub struct Settings {
     pub(crate) families: FamilyUse,
     /// Options of the selection that somebody set, by name.
     pub(crate) selection_options: BTreeMap<&'static str, String>,
+    pub(crate) split: SplitOptions,
     pub(crate) serve: ServeOptions,
     pub(crate) serve_name: String,
     pub(crate) token_file: String,
@@ -217,7 +219,7 @@ impl Config {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
                 return Err(error.hint(
-                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [serve] and [client]",
+                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [serve] and [client]",
                 ));
             };
             for (name, value) in values {
@@ -312,6 +314,7 @@ impl Settings {
             stall_ms_max: self.stall_ms_max,
             // Settings that could not be understood do not get past `check`.
             selection: self.selection().unwrap_or_default(),
+            split: self.split,
         }
     }
 

@@ -7,14 +7,15 @@
 //! Deliberately not here: a cache with a policy, and decoding.
 
 use crate::catalog::{self, Catalog, Location};
-use crate::node::Tier;
+use crate::node::{Served, Tier};
 use crate::shared::Upstream;
+use crate::split::{Staged, Wish};
 use crate::store::{NodeStore, Store};
 use crate::{Error, Kind, Result};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use gristmill_core::SampleId;
-use gristmill_ops::Encoding;
+use gristmill_ops::{Encoding, Stage};
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,6 +111,11 @@ impl DataSet {
         if self.upstream.is_some() { Tier::Upstream } else { Tier::Store }
     }
 
+    /// The node that stands where the store would, if there is one.
+    pub fn upstream(&self) -> Option<&Arc<Upstream>> {
+        self.upstream.as_ref()
+    }
+
     /// Whether several samples lie in one object, so that neighbours can be read together.
     pub fn packed(&self) -> bool {
         self.upstream.is_none() && self.catalog.objects() < self.catalog.len()
@@ -132,18 +138,36 @@ impl DataSet {
         }
         if let Some(upstream) = &self.upstream {
             let bytes = upstream.read(id).await?;
-            let size = self.catalog.size(id)?;
-            if bytes.len() as u64 != u64::from(size) {
-                let (url, got) = (upstream.url(), bytes.len());
-                return Err(Error::corrupt(format!(
-                    "{url} sent {got} bytes for sample {id}, which has {size}"
-                ))
-                .hint("its data changed after it was catalogued"));
-            }
-            return Ok(bytes);
+            return self.whole(upstream, id, bytes);
         }
         let Location { name, range, .. } = self.catalog.locate(id)?;
         self.store.read(name, range).await
+    }
+
+    /// One sample at the stage that is wished for, if there is a node behind this that does so; otherwise raw.
+    pub async fn read_staged(&self, id: SampleId, wish: Wish) -> Result<Staged> {
+        let tier = self.tier();
+        let Some(upstream) = &self.upstream else {
+            let bytes = self.read(id).await?;
+            return Ok(Staged::raw(Served { id, bytes, tier }));
+        };
+        let Staged { served, stage, shortfall, cpu_ns } = upstream.read_staged(id, wish).await?;
+        let bytes = match stage {
+            Stage::Raw => self.whole(upstream, id, served.bytes)?,
+            _ => served.bytes,
+        };
+        Ok(Staged { served: Served { id, bytes, tier }, stage, shortfall, cpu_ns })
+    }
+
+    /// Raw bytes that a node sent, if they are as many as the catalog says.
+    fn whole(&self, upstream: &Upstream, id: SampleId, bytes: Bytes) -> Result<Bytes> {
+        let size = self.catalog.size(id)?;
+        if bytes.len() as u64 == u64::from(size) {
+            return Ok(bytes);
+        }
+        let (url, got) = (upstream.url(), bytes.len());
+        Err(Error::corrupt(format!("{url} sent {got} bytes for sample {id}, which has {size}"))
+            .hint("its data changed after it was catalogued"))
     }
 
     /// As [`DataSet::read`], for callers on a reactor: a store that reads on the calling thread gets another one.

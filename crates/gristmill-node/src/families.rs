@@ -15,6 +15,7 @@ use crate::catalog::{Catalog, Digest};
 use crate::dataset::DataSet;
 use crate::loader::{BadSample, Batch, Data, Loader, LoaderOptions, OnBad, Polled};
 use crate::selection::SelectionOptions;
+use crate::split::SplitOptions;
 use crate::{Error, Kind, Result};
 use gristmill_core::family::{Families, NO_HASH, RADIUS_MAX, radius_for};
 use gristmill_core::plan::Shape;
@@ -120,6 +121,7 @@ pub fn build(
         shuffle: false,
         on_bad: OnBad::Skip,
         selection: SelectionOptions::default(),
+        split: SplitOptions::default(),
         memory_bytes_max: loader.memory_bytes_max / 4 * 3,
         ..loader.clone()
     };

@@ -24,6 +24,7 @@ pub mod report;
 pub mod selection;
 pub mod serve;
 pub mod shared;
+pub mod split;
 pub mod store;
 pub mod token;
 pub mod wire;

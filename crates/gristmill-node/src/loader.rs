@@ -27,6 +27,7 @@ use crate::access::Access;
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
 use crate::selection::{Choice, Relatives, SelectionOptions, SelectionReport};
+use crate::split::{Ground, SplitOptions, Splitter};
 use crate::{Error, Result};
 use batch::Pool;
 use budget::{Budget, Demand};
@@ -77,6 +78,8 @@ pub struct LoaderOptions {
     pub stall_ms_max: u64,
     /// Which samples an epoch trains on.
     pub selection: SelectionOptions,
+    /// Where samples are cut.
+    pub split: SplitOptions,
 }
 
 /// What a thread, the fetcher and the consumer must know in one epoch.
@@ -89,6 +92,7 @@ struct Rules {
     batch_bytes_max: u64,
     raw_bytes_max: u64,
     reads_in_flight: usize,
+    seed: u64,
     set: Arc<DataSet>,
 }
 
@@ -111,6 +115,8 @@ pub struct Loader {
     choice: Option<Arc<Choice>>,
     /// The node that samples are asked of; without one they come from the data set itself.
     access: Option<Arc<dyn Access>>,
+    /// None if nothing is to be split.
+    split: Option<Arc<Splitter>>,
 }
 
 impl Loader {
@@ -150,6 +156,7 @@ impl Loader {
             batch_bytes_max: budget.batches - budget.one,
             raw_bytes_max: budget.raw,
             reads_in_flight: if options.reads_in_flight == 0 { 64 } else { options.reads_in_flight },
+            seed: options.seed,
             set: set.clone(),
         };
         let pool = Arc::new(Pool::new(budget.one as usize, (budget.batches / budget.one.max(1)) as usize));
@@ -160,7 +167,16 @@ impl Loader {
         } else {
             None
         };
-        Ok(Loader { set, pipeline, options, rules, pool, choice, access: None })
+        let ground = Ground {
+            set: set.clone(),
+            recipe: recipe.cloned(),
+            pipeline: pipeline.clone(),
+            pixels_max: options.pixels_max,
+            seed: options.seed,
+            threads: options.threads,
+        };
+        let split = Splitter::new(options.split, ground)?;
+        Ok(Loader { set, pipeline, options, rules, pool, choice, access: None, split })
     }
 
     /// The same, asking a node for its samples, if there is one.
@@ -269,10 +285,15 @@ impl Loader {
             Some(access) => self.announce(&**access, &plan, epoch, from_batch)?,
             None => Cold::default(),
         };
+        let split = self.split.as_ref().map(|splitter| {
+            let order = (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0);
+            splitter.begin(epoch, order.collect(), self.access.clone(), self.rules.raw_bytes_max)
+        });
         let work = Arc::new(Work::new(
             plan,
             Held::new(holds, held_bytes_max(&self.options)),
             cold,
+            split,
             self.rules.clone(),
             self.pool.clone(),
             from_batch,
@@ -284,7 +305,6 @@ impl Loader {
                 set: self.set.clone(),
                 access: self.access.clone(),
                 pipeline: self.pipeline.clone(),
-                seed: self.options.seed,
                 epoch,
                 on_bad: self.options.on_bad,
             };
@@ -315,6 +335,7 @@ impl Loader {
             depth_sums: (0, 0),
             over: false,
             empty_batches: false,
+            handed: None,
         })
     }
 }

@@ -14,6 +14,7 @@ mod memory;
 mod report;
 mod run;
 mod shelf;
+mod staged;
 
 pub use gristmill_core::cache::JobId;
 pub use report::{JobReport, NodeReport};

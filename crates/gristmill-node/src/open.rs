@@ -188,7 +188,10 @@ pub fn keep(draft: &Draft, path: PathBuf) -> Result<Opened> {
 pub fn data_set(catalog: Arc<Catalog>, settings: &Settings, stop: &dyn Fn() -> bool) -> Result<DataSet> {
     if Address::is_node(catalog.source()) {
         let options = ClientOptions { digest: Some(catalog.digest()), ..settings.client()? };
-        let client = Client::connect(catalog.source(), ClientOptions { job: "data set".into(), ..options })?;
+        // The link to the node is what a throttled store would be.
+        let throttle_bytes_per_s = settings.store().throttle.and_then(|throttle| throttle.bytes_per_s);
+        let options = ClientOptions { job: "data set".into(), throttle_bytes_per_s, ..options };
+        let client = Client::connect(catalog.source(), options)?;
         let deadline = Duration::from_millis(settings.store().retry.deadline_ms);
         return Ok(DataSet::behind(catalog, Arc::new(Upstream::new(client, deadline))));
     }

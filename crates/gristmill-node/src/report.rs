@@ -8,6 +8,7 @@
 
 use crate::node::Tier;
 use crate::selection::SelectionReport;
+use crate::split::SplitReport;
 use gristmill_core::score::ReadTimes;
 use serde::Serialize;
 use std::fmt;
@@ -193,6 +194,8 @@ pub struct EpochReport {
     pub fallbacks: u64,
     /// What was selected; none for a plain epoch.
     pub selection: Option<SelectionReport>,
+    /// Where samples were cut; none if nothing was to be split.
+    pub split: Option<SplitReport>,
 }
 
 impl EpochReport {
@@ -295,6 +298,9 @@ impl fmt::Display for EpochReport {
             for TierUse { tier, samples, bytes } in self.tiers.iter().filter(|used| used.samples > 0) {
                 write!(f, "; {samples} from {tier} ({:.1} MB)", *bytes as f64 / 1e6)?;
             }
+        }
+        if let Some(split) = &self.split {
+            write!(f, "\n  {split}")?;
         }
         if self.fallbacks > 0 {
             write!(

@@ -9,6 +9,9 @@
 //! before they are read, per connection and in all, and given back when they are written, so a client that does not
 //! read its answers stops being served, and is cut off when it keeps that up.
 //!
+//! A client may hand over its recipe and then ask for samples that have come some way through it: `ops` is the pool that
+//! runs those ops, `staged` has them run.
+//!
 //! Deliberately not here: caching (the node's) and who may see which data set: one token opens all.
 
 mod connection;
@@ -16,10 +19,14 @@ mod gate;
 mod http;
 mod listen;
 mod metrics;
+mod ops;
 mod options;
 mod outgoing;
 mod requests;
+mod staged;
 
+pub use ops::{OpsReport, StageCount};
+pub(crate) use options::CORES_MAX;
 pub use options::ServeOptions;
 
 use crate::node::{Node, NodeReport};
@@ -27,6 +34,7 @@ use crate::token::Token;
 use crate::{Error, Kind, Result};
 use gate::Gate;
 use listen::Listeners;
+use ops::Ops;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -56,6 +64,8 @@ struct State {
     /// Bytes of answers that may be in memory, of all connections.
     budget: Arc<Semaphore>,
     draining: watch::Sender<bool>,
+    /// Runs the first ops of recipes.
+    ops: Ops,
     counts: Counts,
     started: Instant,
 }
@@ -97,6 +107,8 @@ pub struct ServerReport {
     pub bytes_in_flight_max: u64,
     /// Whether it is shutting down.
     pub draining: bool,
+    /// Ops that ran here for clients.
+    pub ops: OpsReport,
     /// Each data set.
     pub sets: Vec<SetReport>,
 }
@@ -130,6 +142,7 @@ impl State {
             bytes_in_flight: limit.saturating_sub(self.budget.available_permits() as u64),
             bytes_in_flight_max: limit,
             draining: *self.draining.borrow(),
+            ops: self.ops.report(),
             sets: self.hosted.iter().map(SetReport::new).collect(),
         }
     }
@@ -172,6 +185,7 @@ impl Server {
             hosted,
             token,
             draining: watch::Sender::new(false),
+            ops: Ops::start(&options)?,
             counts: Counts::default(),
             started: Instant::now(),
             options,

@@ -7,17 +7,21 @@
 use crate::access::{Access, Announcement};
 use crate::client::{Client, ClientOptions};
 use crate::dataset::DataSet;
-use crate::node::{Ask, NodeReport, Served};
+use crate::node::{Ask, NodeReport, Served, Tier};
+use crate::split::{Shortfall, Staged, StagedAsk, Wish};
 use crate::{Error, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_core::SampleId;
+use gristmill_ops::Stage;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a node may take for one sample before the store is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take for one that waits for ops.
+const OPS_PATIENCE: Duration = Duration::from_secs(8);
 /// What a node sends per second at the least; slower than that is as good as away.
 pub(crate) const BYTES_PER_S_LEAST: u64 = 4 << 20;
 /// How long a node that did not answer is left alone at first, and at most.
@@ -72,19 +76,32 @@ impl Shared {
     }
 
     /// What the node gives, if it gives the right thing in time.
-    async fn ask(&self, ask: Ask) -> Option<Served> {
+    async fn ask(&self, ask: Ask, wish: Option<Wish>) -> Option<Staged> {
         if !self.client.is_up() || self.rests() {
             return None;
         }
-        let asks = [ask];
+        let asks = [StagedAsk { ask, wish }];
         let size = self.set.catalog().size(ask.id).ok()?;
-        let patience = PATIENCE + Duration::from_millis(u64::from(size) * 1_000 / BYTES_PER_S_LEAST);
-        let answer = tokio::time::timeout(patience, self.client.fetch(&asks)).await;
+        let most = u64::from(wish.map_or(size, |wish| wish.bytes_max.max(size)));
+        let patience = if wish.is_some() { OPS_PATIENCE } else { PATIENCE };
+        let patience = patience + Duration::from_millis(most * 1_000 / BYTES_PER_S_LEAST);
+        let answer = tokio::time::timeout(patience, self.client.fetch_staged(&asks)).await;
         self.answered(!away(&answer));
-        let served = answer.ok()?.ok()?.pop()?.ok()?;
+        let staged = answer.ok()?.ok()?.pop()?.ok()?;
+        let served = &staged.served;
         let size = self.set.catalog().size(served.id).ok()?;
-        let right = (served.id == ask.id || ask.cold) && served.bytes.len() as u64 == u64::from(size);
-        right.then_some(served)
+        let right_size = match staged.stage {
+            Stage::Raw => served.bytes.len() as u64 == u64::from(size),
+            _ => served.bytes.len() as u64 <= most,
+        };
+        ((served.id == ask.id || ask.cold) && right_size).then_some(staged)
+    }
+
+    /// The store's, because the node did not give it.
+    async fn fall_back(&self, id: SampleId) -> Result<Served> {
+        self.fallbacks.fetch_add(1, Relaxed);
+        let bytes = self.set.read(id).await?;
+        Ok(Served { id, bytes, tier: self.set.tier() })
     }
 }
 
@@ -95,12 +112,28 @@ impl Access for Shared {
 
     fn fetch(&self, ask: Ask) -> BoxFuture<'_, Result<Served>> {
         async move {
-            if let Some(served) = self.ask(ask).await {
-                return Ok(served);
+            match self.ask(ask, None).await {
+                Some(staged) => Ok(staged.served),
+                None => self.fall_back(ask.id).await,
             }
-            self.fallbacks.fetch_add(1, Relaxed);
-            let bytes = self.set.read(ask.id).await?;
-            Ok(Served { id: ask.id, bytes, tier: self.set.tier() })
+        }
+        .boxed()
+    }
+
+    fn offload(&self) -> Option<&Client> {
+        Some(&self.client)
+    }
+
+    fn is_across(&self, _tier: Tier) -> bool {
+        true
+    }
+
+    fn fetch_staged(&self, ask: Ask, wish: Wish) -> BoxFuture<'_, Result<Staged>> {
+        async move {
+            match self.ask(ask, Some(wish)).await {
+                Some(staged) => Ok(staged),
+                None => Ok(Staged::short(self.fall_back(ask.id).await?, Shortfall::Away)),
+            }
         }
         .boxed()
     }
@@ -172,14 +205,29 @@ impl Upstream {
         self.retries.load(Relaxed)
     }
 
+    /// The handle to the node.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// One sample.
     pub async fn read(&self, id: SampleId) -> Result<bytes::Bytes> {
-        let start = Instant::now();
+        let ask = StagedAsk { ask: Ask { id, cold: false }, wish: None };
+        Ok(self.try_again(ask).await?.served.bytes)
+    }
+
+    /// One sample at the stage that is wished for, or raw.
+    pub async fn read_staged(&self, id: SampleId, wish: Wish) -> Result<Staged> {
+        self.try_again(StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) }).await
+    }
+
+    async fn try_again(&self, ask: StagedAsk) -> Result<Staged> {
+        let (start, id) = (Instant::now(), ask.ask.id);
         let mut pause = Duration::from_millis(50);
         loop {
-            let error = match self.client.fetch(&[Ask { id, cold: false }]).await {
+            let error = match self.client.fetch_staged(&[ask]).await {
                 Ok(mut answers) => match answers.pop() {
-                    Some(Ok(served)) if served.id == id => return Ok(served.bytes),
+                    Some(Ok(staged)) if staged.served.id == id => return Ok(staged),
                     Some(Err(error)) => return Err(error),
                     _ => return Err(Error::corrupt(format!("{} sent another sample than {id}", self.url()))),
                 },

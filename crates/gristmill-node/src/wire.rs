@@ -15,6 +15,8 @@
 //!   client -> Catalog {from}                               node -> CatalogPart {total, from, bytes}
 //!   client -> Report                                       node -> ReportText {JSON}
 //!   client -> Ping                                         node -> Done
+//!   client -> Prepare {build, recipe, limit}               node -> Prepared {handle, cores} | Failed
+//!   client -> FetchStaged {[(id, cold, handle, stage, …)]} node -> StagedSamples {first, [(id, stage, CPU time, …)]} ...
 //!   either -> Bye                                          no more requests; what is in flight is finished
 //! ```
 //!
@@ -25,13 +27,15 @@ mod frame;
 mod hello;
 mod message;
 mod samples;
+mod staged;
 #[cfg(test)]
 mod tests;
 
-pub use frame::{HEADER_BYTES, Header, VERSION, Verb};
+pub use frame::{HEADER_BYTES, Header, STAGES_SINCE, VERSION, Verb, spoken};
 pub use hello::{Greeting, Hello, NONCE_BYTES, PROOF_BYTES, Welcome};
 pub use message::{Announce, CatalogPart, Failure, Fetch, Stand, end_frame, put_frame};
-pub use samples::{Entry, SamplesHead};
+pub use samples::{Entry, Rows, SamplesHead};
+pub use staged::{FetchStaged, Prepare, Prepared, WireAsk};
 
 /// The longest body that a node takes.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -49,3 +53,5 @@ pub const SENTENCE_BYTES_MAX: usize = 2_048;
 pub const NAME_BYTES_MAX: usize = 200;
 /// The most of a catalog in one part.
 pub const CATALOG_PART_BYTES: usize = 1 << 20;
+/// The longest recipe.
+pub const RECIPE_BYTES_MAX: usize = 64 << 10;

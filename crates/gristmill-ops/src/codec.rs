@@ -7,8 +7,8 @@
 mod jpeg;
 mod png;
 
-pub(crate) use jpeg::JpegDecoder;
-pub(crate) use png::{decode as decode_png, encode as encode_png};
+pub(crate) use jpeg::{JpegCutter, JpegDecoder, Outline, PartOf, usual_part};
+pub(crate) use png::{decode as decode_png, encode as encode_png, size as png_size};
 
 use crate::{Limits, OpError};
 
@@ -35,7 +35,12 @@ impl Format {
 }
 
 /// Refuses a picture whose header announces more pixels than allowed.
-fn check_pixels(format: &'static str, width: u32, height: u32, limits: Limits) -> Result<(), OpError> {
+pub(crate) fn check_pixels(
+    format: &'static str,
+    width: u32,
+    height: u32,
+    limits: Limits,
+) -> Result<(), OpError> {
     let pixels_max = limits.pixels_max;
     if u64::from(width) * u64::from(height) > pixels_max {
         return Err(OpError::TooManyPixels { format, width, height, pixels_max });

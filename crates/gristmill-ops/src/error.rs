@@ -69,6 +69,13 @@ pub enum OpError {
         /// What is there.
         found_bytes: u64,
     },
+    /// A sample that was prepared elsewhere does not fit the recipe, or contradicts itself.
+    WrongForm {
+        /// Which form it is said to have.
+        stage: crate::Stage,
+        /// What is wrong.
+        reason: String,
+    },
     /// The place for the output does not fit.
     WrongOutput {
         /// Why not.
@@ -107,6 +114,11 @@ impl fmt::Display for OpError {
                 "raw sample has {} bytes where its shape says {}",
                 Grouped(*found_bytes),
                 Grouped(*expected_bytes)
+            ),
+            OpError::WrongForm { stage, reason } => write!(
+                f,
+                "the {} form of the sample is not usable: {reason} (both sides need the same recipe and build)",
+                stage.name()
             ),
             OpError::WrongOutput { reason } => write!(f, "no place for the output: {reason}"),
         }

@@ -26,6 +26,14 @@ impl Rect {
         Rect { x: 0, y: 0, width, height }
     }
 
+    /// Whether all of `other` lies in it.
+    pub(crate) fn contains(self, other: Rect) -> bool {
+        let along = |start: u32, size: u32, from: u32, length: u32| {
+            from >= start && u64::from(from) + u64::from(length) <= u64::from(start) + u64::from(size)
+        };
+        along(self.x, self.width, other.x, other.width) && along(self.y, self.height, other.y, other.height)
+    }
+
     /// The same place after the picture of `width` columns was flipped.
     pub(crate) fn mirrored(self, width: u32) -> Rect {
         Rect { x: width - self.x - self.width, ..self }

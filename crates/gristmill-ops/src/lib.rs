@@ -19,7 +19,9 @@ mod thumbnail;
 pub use error::OpError;
 pub use geometry::Rect;
 pub use phash::{Hashed, Hasher};
-pub use pipeline::{Draw, Dtype, Layout, Limits, Output, Pipeline, Scratch, Spent};
+pub use pipeline::{
+    Advanced, BUILD, Draw, Dtype, Facts, Layout, Limits, Output, Pipeline, Scratch, Spent, Stage,
+};
 pub use recipe::{Op, Recipe, RecipeError, Size};
 pub use thumbnail::{Thumbnail, thumbnail};
 

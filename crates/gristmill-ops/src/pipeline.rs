@@ -7,11 +7,14 @@
 //!
 //! Deliberately not here: threads and queues; whoever owns them gives each thread its own [`Scratch`].
 
+mod advance;
 mod apply;
 mod compile;
 mod frame;
 mod resize;
 mod scratch;
+mod sizes;
+mod stage;
 mod tensor;
 
 use std::time::Instant;
@@ -20,9 +23,10 @@ use gristmill_core::SampleId;
 use serde::{Deserialize, Serialize};
 
 pub use scratch::Scratch;
+pub use stage::{Advanced, BUILD, Facts, Stage};
 
 use crate::codec::{self, Format};
-use crate::{Encoding, OpError, Recipe, RecipeError, Rect};
+use crate::{Encoding, Op, OpError, RawImage, Recipe, RecipeError, Rect};
 use compile::Step;
 use frame::Frame;
 use tensor::Writer;
@@ -121,15 +125,21 @@ pub struct Spent {
 pub struct Pipeline {
     encoding: Encoding,
     limits: Limits,
+    /// As the recipe has them; the steps are what they were compiled to.
+    ops: Vec<Op>,
     steps: Vec<Step>,
     writer: Writer,
+    /// Writes the same frames as bare interleaved pixels.
+    pixels: Writer,
 }
 
 impl Pipeline {
     /// Checks the recipe against what is known about the data.
     pub fn new(recipe: &Recipe, encoding: Encoding, limits: Limits) -> Result<Pipeline, RecipeError> {
         let (steps, writer) = compile::compile(recipe, encoding, limits)?;
-        Ok(Pipeline { encoding, limits, steps, writer })
+        let pixels = Output { dtype: Dtype::U8, layout: Layout::Nhwc, ..writer.output() };
+        let pixels = Writer::new(pixels, None);
+        Ok(Pipeline { encoding, limits, ops: recipe.ops.clone(), steps, writer, pixels })
     }
 
     /// The shape of every sample.
@@ -145,11 +155,7 @@ impl Pipeline {
         bytes: &[u8],
         out: &mut [u8],
     ) -> Result<Spent, OpError> {
-        let expected = self.output().bytes();
-        if out.len() != expected {
-            let reason = format!("it has {} bytes where the recipe gives {expected}", out.len());
-            return Err(OpError::WrongOutput { reason });
-        }
+        self.check_place(out)?;
         let timed = match self.encoding {
             Encoding::Sniffed => 1,
             Encoding::Raw(_) => scratch.timed_raw(),
@@ -167,6 +173,15 @@ impl Pipeline {
             decode_ns: (decoded - begin).as_nanos() as u64 * timed,
             ops_ns: decoded.elapsed().as_nanos() as u64 * timed,
         })
+    }
+
+    fn check_place(&self, out: &[u8]) -> Result<(), OpError> {
+        let expected = self.output().bytes();
+        if out.len() == expected {
+            return Ok(());
+        }
+        let reason = format!("it has {} bytes where the recipe gives {expected}", out.len());
+        Err(OpError::WrongOutput { reason })
     }
 
     /// All that follows the decoding.
@@ -187,9 +202,13 @@ impl Pipeline {
     }
 
     fn decode(&self, scratch: &mut Scratch, draw: Draw, bytes: &[u8]) -> Result<Frame, OpError> {
-        let Encoding::Raw(raw) = self.encoding else {
-            return self.decode_sniffed(scratch, draw, bytes);
-        };
+        match self.encoding {
+            Encoding::Raw(raw) => self.decode_raw(scratch, bytes, raw),
+            Encoding::Sniffed => self.decode_sniffed(scratch, draw, bytes),
+        }
+    }
+
+    fn decode_raw(&self, scratch: &mut Scratch, bytes: &[u8], raw: RawImage) -> Result<Frame, OpError> {
         if bytes.len() as u64 != raw.bytes() {
             return Err(OpError::WrongLength {
                 expected_bytes: raw.bytes(),

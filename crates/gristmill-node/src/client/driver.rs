@@ -6,9 +6,10 @@
 use super::pending::Pending;
 use super::session::{self, Announced};
 use super::socket;
-use super::{Address, ClientCounts, ClientOptions, unavailable};
-use crate::node::{Ask, Served, Standing};
-use crate::wire::{Verb, Welcome};
+use super::{Address, ClientCounts, ClientOptions, Ready, unavailable};
+use crate::node::Standing;
+use crate::split::{Staged, StagedAsk};
+use crate::wire::{Prepare, Prepared, STAGES_SINCE, Verb, Welcome};
 use crate::{Error, Kind, Result};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,7 +25,8 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 /// What handles ask of the driver.
 #[derive(Debug)]
 pub(super) enum Command {
-    Fetch { asks: Vec<Ask>, peer: bool, reply: Reply<Vec<Result<Served>>> },
+    Fetch { asks: Vec<StagedAsk>, peer: bool, reply: Reply<Vec<Result<Staged>>> },
+    Prepare { prepare: Arc<Prepare>, reply: Reply<Ready> },
     Announce { epoch: u64, full: bool, order: Arc<[u32]>, reply: Reply<()> },
     Stand { standings: Vec<Standing>, reply: Reply<()> },
     Call { verb: Verb, body: Vec<u8>, reply: Reply<Vec<u8>> },
@@ -34,6 +36,8 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) url: String,
+    /// The version of the ops.
+    pub(super) build: &'static str,
     pub(super) up: AtomicBool,
     words: Mutex<Words>,
     pub(super) connects: AtomicU64,
@@ -46,14 +50,17 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Words {
     welcome: Option<Welcome>,
+    /// What the node of this connection said to the recipe: its handle and cores, or why not.
+    prepared: Option<std::result::Result<Prepared, String>>,
     /// Why it is not up: kind, sentence, hint.
     why: Option<(Kind, String, Option<String>)>,
 }
 
 impl Shared {
-    pub(super) fn new(url: &str) -> Shared {
+    pub(super) fn new(url: &str, build: &'static str) -> Shared {
         Shared {
             url: url.to_string(),
+            build,
             up: AtomicBool::new(false),
             words: Mutex::default(),
             connects: AtomicU64::new(0),
@@ -70,6 +77,27 @@ impl Shared {
 
     pub(super) fn welcome(&self) -> Option<Welcome> {
         self.words().welcome.clone()
+    }
+
+    /// The recipe's handle on this connection, if the node runs its ops.
+    pub(super) fn handle(&self) -> Option<u32> {
+        self.words().prepared.as_ref()?.as_ref().ok().map(|prepared| prepared.handle)
+    }
+
+    pub(super) fn ready(&self) -> std::result::Result<Ready, String> {
+        match &self.words().prepared {
+            Some(Ok(prepared)) => Ok(Ready { cores: prepared.cores.into() }),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err("the node was not asked to run ops yet".into()),
+        }
+    }
+
+    /// What the node said to the recipe.
+    pub(super) fn set_prepared(&self, said: &Result<Prepared>) {
+        self.words().prepared = Some(match said {
+            Ok(prepared) => Ok(*prepared),
+            Err(error) => Err(error.to_string()),
+        });
     }
 
     /// Why asking fails now.
@@ -95,7 +123,10 @@ impl Shared {
 
     fn set_down(&self, error: &Error) {
         self.failures.fetch_add(1, Relaxed);
-        self.words().why = Some((error.kind(), error.to_string(), error.remedy().map(str::to_string)));
+        let mut words = self.words();
+        words.why = Some((error.kind(), error.to_string(), error.remedy().map(str::to_string)));
+        words.prepared = None;
+        drop(words);
         self.up.store(false, Relaxed);
     }
 
@@ -117,7 +148,7 @@ pub(super) fn start(
     let tls = socket::tls(&address, options.tls_ca.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
-    let driver = Driver { address, options, shared, tls, announced: None };
+    let driver = Driver { address, options, shared, tls, said: Said::default() };
     let thread = std::thread::Builder::new().name("grist-client".into());
     thread
         .spawn(move || runtime.block_on(driver.run(queue, first)))
@@ -130,7 +161,14 @@ struct Driver {
     options: ClientOptions,
     shared: Arc<Shared>,
     tls: Option<socket::Tls>,
-    announced: Option<Announced>,
+    said: Said,
+}
+
+/// What a node that comes back hears again.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) announced: Option<Announced>,
+    pub(super) prepare: Option<Arc<Prepare>>,
 }
 
 impl Driver {
@@ -145,7 +183,7 @@ impl Driver {
                 Err(unavailable(&self.shared.url, format_args!("it did not answer for {waited} ms")))
             });
             let error = match entered {
-                Ok((socket, welcome)) => {
+                Ok((socket, welcome, version)) => {
                     self.shared.set_up(&welcome);
                     if let Some(first) = first.take() {
                         let _ = first.send(Ok(()));
@@ -154,8 +192,9 @@ impl Driver {
                     let ended = session::run(
                         socket,
                         &welcome,
+                        version >= STAGES_SINCE,
                         &self.options,
-                        &mut self.announced,
+                        &mut self.said,
                         &mut queue,
                         &mut pending,
                     );
@@ -193,8 +232,8 @@ impl Driver {
     }
 
     /// Connects and shakes hands.
-    async fn enter(&self) -> Result<(socket::Socket, Welcome)> {
-        let (socket, welcome) =
+    async fn enter(&self) -> Result<(socket::Socket, Welcome, u8)> {
+        let (socket, welcome, version) =
             socket::connect(&self.address, &self.options, self.tls.as_ref(), &self.shared.url).await?;
         if let Some(before) = self.shared.welcome().filter(|before| before.digest != welcome.digest) {
             return Err(Error::config(format!(
@@ -203,7 +242,7 @@ impl Driver {
             ))
             .hint("end this run, or let the node serve the data set it began with"));
         }
-        Ok((socket, welcome))
+        Ok((socket, welcome, version))
     }
 
     /// Waits until it is time for the next attempt; what is asked meanwhile fails at once. False when nobody is left.
@@ -223,8 +262,12 @@ impl Driver {
             match command {
                 None => return false,
                 Some(Command::Announce { epoch, full, order, reply }) => {
-                    self.announced = Some(Announced { epoch, full, order });
+                    self.said.announced = Some(Announced { epoch, full, order });
                     let _ = reply.send(if until.is_some() { Ok(()) } else { Err(self.shared.down()) });
+                }
+                Some(Command::Prepare { prepare, reply }) => {
+                    self.said.prepare = Some(prepare);
+                    let _ = reply.send(Err(self.shared.down()));
                 }
                 Some(Command::Fetch { reply, .. }) => drop(reply.send(Err(self.shared.down()))),
                 Some(Command::Stand { reply, .. }) => drop(reply.send(Err(self.shared.down()))),

@@ -3,9 +3,10 @@
 //! Numbers only grow and all requests may take equally long, so the first in the map is always the next to run out of
 //! time.
 
+use super::Ready;
 use super::driver::{Reply, Shared};
-use crate::node::Served;
-use crate::wire::SamplesHead;
+use crate::split::Staged;
+use crate::wire::{Prepared, SamplesHead};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,13 +27,14 @@ pub(super) struct Pending {
 enum Waiting {
     Fetch(Fetching),
     Call(Reply<Vec<u8>>),
+    Prepare(Reply<Ready>),
     Done(Reply<()>),
 }
 
 /// One `Fetch` message, made of the asks of one or several callers.
 #[derive(Debug)]
 struct Fetching {
-    answers: Vec<Option<Result<Served>>>,
+    answers: Vec<Option<Result<Staged>>>,
     /// Which places were answered: what was handed out is no longer in `answers`.
     seen: Vec<bool>,
     left: usize,
@@ -43,7 +45,7 @@ struct Fetching {
 struct Caller {
     start: usize,
     count: usize,
-    reply: Reply<Vec<Result<Served>>>,
+    reply: Reply<Vec<Result<Staged>>>,
 }
 
 impl Pending {
@@ -72,7 +74,7 @@ impl Pending {
     }
 
     /// Notes a fetch of several callers, each with its number of asks; gives its number.
-    pub(super) fn fetch(&mut self, callers: Vec<(usize, Reply<Vec<Result<Served>>>)>) -> u32 {
+    pub(super) fn fetch(&mut self, callers: Vec<(usize, Reply<Vec<Result<Staged>>>)>) -> u32 {
         let mut start = 0;
         let callers: Vec<Caller> = callers
             .into_iter()
@@ -87,6 +89,10 @@ impl Pending {
 
     pub(super) fn call(&mut self, reply: Reply<Vec<u8>>) -> u32 {
         self.add(Waiting::Call(reply))
+    }
+
+    pub(super) fn prepare(&mut self, reply: Reply<Ready>) -> u32 {
+        self.add(Waiting::Prepare(reply))
     }
 
     pub(super) fn done(&mut self, reply: Reply<()>) -> u32 {
@@ -110,10 +116,10 @@ impl Pending {
     }
 
     /// Samples came; a caller hears as soon as it has all of its own.
-    pub(super) fn samples(&mut self, request: u32, first: usize, came: Vec<Result<Served>>) {
+    pub(super) fn samples(&mut self, request: u32, first: usize, came: Vec<Result<Staged>>) {
         let Some((_, Waiting::Fetch(fetching))) = self.waiting.get_mut(&request) else { return };
         self.answered = true;
-        let served: u64 = came.iter().flatten().map(|served| served.bytes.len() as u64).sum();
+        let served: u64 = came.iter().flatten().map(|one| one.served.bytes.len() as u64).sum();
         self.shared.bytes.fetch_add(served, Relaxed);
         self.shared.samples.fetch_add(came.len() as u64, Relaxed);
         fetching.left -= came.len();
@@ -144,6 +150,11 @@ impl Pending {
         match self.waiting.remove(&request) {
             Some((_, Waiting::Call(reply))) => drop(reply.send(answer)),
             Some((_, Waiting::Done(reply))) => drop(reply.send(answer.map(|_| ()))),
+            Some((_, Waiting::Prepare(reply))) => {
+                let said = answer.and_then(|body| Prepared::decode(&body));
+                self.shared.set_prepared(&said);
+                drop(reply.send(said.map(|prepared| Ready { cores: prepared.cores.into() })));
+            }
             Some((_, Waiting::Fetch(fetching))) => {
                 let error = answer.err().unwrap_or_else(|| {
                     Error::corrupt("the node answered a request for samples with something else")
@@ -176,6 +187,7 @@ impl Waiting {
             Waiting::Fetch(fetching) => fetching.fail(error),
             Waiting::Call(reply) => drop(reply.send(Err(error()))),
             Waiting::Done(reply) => drop(reply.send(Err(error()))),
+            Waiting::Prepare(reply) => drop(reply.send(Err(error()))),
         }
     }
 }

@@ -7,14 +7,18 @@
 //! then copied apart: a cache that keeps one of 64 must not keep the memory of all, and the copy costs less than the
 //! system call that it saves.
 
-use super::driver::Command;
+use super::driver::{Command, Said};
+use super::pace::Pace;
 use super::pending::Pending;
 use super::socket::Socket;
 use super::{ClientOptions, unavailable};
 use crate::error::plain;
 use crate::node::{Served, Standing};
-use crate::wire::{self, ANNOUNCE_IDS_MAX, ASKS_MAX, Announce, Entry, Failure, Fetch, HEADER_BYTES, Header};
-use crate::wire::{SamplesHead, Stand, Verb, Welcome, end_frame, put_frame};
+use crate::split::{Staged, StagedAsk};
+use crate::wire::{
+    self, ANNOUNCE_IDS_MAX, ASKS_MAX, Announce, Entry, Failure, Fetch, FetchStaged, HEADER_BYTES,
+};
+use crate::wire::{Header, Prepare, Rows, SamplesHead, Stand, Verb, Welcome, WireAsk, end_frame, put_frame};
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
 use std::cell::{Cell, RefCell};
@@ -51,6 +55,9 @@ struct Session<'a> {
     options: &'a ClientOptions,
     answer_bytes_max: u32,
     url: &'a str,
+    /// Whether the node knows stages.
+    stages: bool,
+    pace: RefCell<Pace>,
     heard: Cell<Instant>,
     room: tokio::sync::Notify,
 }
@@ -59,8 +66,9 @@ struct Session<'a> {
 pub(super) async fn run(
     socket: Socket,
     welcome: &Welcome,
+    stages: bool,
     options: &ClientOptions,
-    announced: &mut Option<Announced>,
+    said: &mut Said,
     queue: &mut mpsc::Receiver<Command>,
     pending: &mut Pending,
 ) -> Result<()> {
@@ -70,6 +78,8 @@ pub(super) async fn run(
         options,
         answer_bytes_max: options.answer_bytes_max.min(welcome.answer_bytes_max),
         url: &url,
+        stages,
+        pace: RefCell::new(Pace::new(options.throttle_bytes_per_s)),
         heard: Cell::new(Instant::now()),
         room: tokio::sync::Notify::new(),
     };
@@ -77,15 +87,15 @@ pub(super) async fn run(
     match socket {
         Socket::Tcp(stream) => {
             let (from, to) = stream.into_split();
-            session.drive(from, to, idle, announced, queue).await
+            session.drive(from, to, idle, said, queue).await
         }
         Socket::Unix(stream) => {
             let (from, to) = stream.into_split();
-            session.drive(from, to, idle, announced, queue).await
+            session.drive(from, to, idle, said, queue).await
         }
         Socket::Tls(stream) => {
             let (from, to) = tokio::io::split(stream);
-            session.drive(from, to, idle, announced, queue).await
+            session.drive(from, to, idle, said, queue).await
         }
     }
 }
@@ -96,13 +106,13 @@ impl Session<'_> {
         from: R,
         to: W,
         idle: Duration,
-        announced: &mut Option<Announced>,
+        said: &mut Said,
         queue: &mut mpsc::Receiver<Command>,
     ) -> Result<()> {
         tokio::select! {
             biased;
             ended = self.read(BufReader::with_capacity(READ_BYTES, from)) => ended,
-            ended = self.write(to, idle, announced, queue) => ended,
+            ended = self.write(to, idle, said, queue) => ended,
             error = self.watch() => Err(error),
         }
     }
@@ -136,15 +146,20 @@ impl Session<'_> {
         &self,
         mut to: W,
         idle: Duration,
-        announced: &mut Option<Announced>,
+        said: &mut Said,
         queue: &mut mpsc::Receiver<Command>,
     ) -> Result<()> {
         let mut out = BytesMut::new();
-        if let Some(announced) = &*announced {
+        if let Some(prepare) = &said.prepare {
+            let (reply, _) = tokio::sync::oneshot::channel();
+            self.prepare(&mut out, prepare, reply);
+        }
+        if let Some(announced) = &said.announced {
             let (reply, _) = tokio::sync::oneshot::channel();
             let request = self.pending.borrow_mut().done(reply);
             self.announce(&mut to, &mut out, announced, request).await?;
         }
+        self.flush(&mut to, &mut out).await?;
         let mut taken = Vec::with_capacity(TAKE_MAX);
         loop {
             while self.pending.borrow().len() >= IN_FLIGHT_MAX {
@@ -164,7 +179,7 @@ impl Session<'_> {
                 }
             }
             let mut commands = taken.drain(..).peekable();
-            let epoch = announced.as_ref().map_or(0, |announced| announced.epoch);
+            let epoch = said.announced.as_ref().map_or(0, |announced| announced.epoch);
             while let Some(command) = commands.next() {
                 match command {
                     Command::Fetch { mut asks, peer, reply } => {
@@ -178,10 +193,11 @@ impl Session<'_> {
                             asks.extend(more);
                         }
                         let request = self.pending.borrow_mut().fetch(callers);
-                        let start = put_frame(&mut out, Verb::Fetch, request);
-                        Fetch { epoch, split: 0, peer, asks }.encode(&mut out);
-                        end_frame(&mut out, start, 0);
-                        self.pending.borrow().shared().messages.fetch_add(1, Relaxed);
+                        self.fetch(&mut out, request, epoch, peer, &asks);
+                    }
+                    Command::Prepare { prepare, reply } => {
+                        self.prepare(&mut out, &prepare, reply);
+                        said.prepare = Some(prepare);
                     }
                     Command::Stand { standings, reply } => self.stand(&mut out, &standings, reply),
                     Command::Call { verb, body, reply } => {
@@ -193,13 +209,47 @@ impl Session<'_> {
                         let new = Announced { epoch, full, order };
                         let request = self.pending.borrow_mut().done(reply);
                         // Kept first: if the connection ends now, the next one repeats it.
-                        *announced = Some(new.clone());
+                        said.announced = Some(new.clone());
                         self.announce(&mut to, &mut out, &new, request).await?;
                     }
                 }
             }
             self.flush(&mut to, &mut out).await?;
         }
+    }
+
+    /// Asks for samples: with their stages if the node has the recipe, otherwise for raw bytes.
+    fn fetch(&self, out: &mut BytesMut, request: u32, epoch: u64, peer: bool, asks: &[StagedAsk]) {
+        let pending = self.pending.borrow();
+        let handle = pending.shared().handle().filter(|_| !peer && asks.iter().any(|ask| ask.wish.is_some()));
+        if let Some(handle) = handle {
+            let asks =
+                asks.iter().map(|one| WireAsk { ask: one.ask, wish: one.wish.map(|wish| (handle, wish)) });
+            let start = put_frame(out, Verb::FetchStaged, request);
+            FetchStaged { asks: asks.collect() }.encode(out);
+            end_frame(out, start, 0);
+        } else {
+            let start = put_frame(out, Verb::Fetch, request);
+            Fetch { epoch, split: 0, peer, asks: asks.iter().map(|one| one.ask).collect() }.encode(out);
+            end_frame(out, start, 0);
+        }
+        pending.shared().messages.fetch_add(1, Relaxed);
+    }
+
+    /// Hands the recipe over; a node of an older version would end the connection over it.
+    fn prepare(&self, out: &mut BytesMut, prepare: &Prepare, reply: super::driver::Reply<super::Ready>) {
+        if !self.stages {
+            let old = || {
+                Error::config(format!("the node at {} is of an older version and runs no ops", self.url))
+                    .hint("run the same version of gristmill on both sides")
+            };
+            self.pending.borrow().shared().set_prepared(&Err(old()));
+            let _ = reply.send(Err(old()));
+            return;
+        }
+        let start = put_frame(out, Verb::Prepare, self.pending.borrow_mut().prepare(reply));
+        prepare.encode(out);
+        end_frame(out, start, 0);
     }
 
     fn stand(&self, out: &mut BytesMut, standings: &[Standing], reply: super::driver::Reply<()>) {
@@ -249,8 +299,14 @@ impl Session<'_> {
             let header = Header::decode(&header, self.answer_bytes_max)?;
             self.heard.set(Instant::now());
             match header.verb {
-                Verb::Samples => self.samples(&mut from, header, &mut body).await?,
-                Verb::Done | Verb::Failed | Verb::CatalogPart | Verb::ReportText | Verb::Refused => {
+                Verb::Samples => self.samples(&mut from, header, &mut body, Rows::Plain).await?,
+                Verb::StagedSamples => self.samples(&mut from, header, &mut body, Rows::Staged).await?,
+                Verb::Done
+                | Verb::Failed
+                | Verb::CatalogPart
+                | Verb::ReportText
+                | Verb::Refused
+                | Verb::Prepared => {
                     if header.bytes > OTHER_BYTES_MAX {
                         let bytes = header.bytes;
                         return Err(Error::corrupt(format!(
@@ -282,19 +338,20 @@ impl Session<'_> {
         from: &mut BufReader<R>,
         header: Header,
         table: &mut Vec<u8>,
+        rows: Rows,
     ) -> Result<()> {
         let lost = |e: std::io::Error| self.lost(&e);
-        let front = SamplesHead::bytes(0);
+        let front = SamplesHead::bytes(0, rows);
         if (header.bytes as usize) < front {
             return Err(Error::corrupt("a samples message is not valid: it is too short"));
         }
         read_into(from, table, front).await.map_err(lost)?;
-        let whole = SamplesHead::bytes(SamplesHead::count(table)?);
+        let whole = SamplesHead::bytes(SamplesHead::count(table)?, rows);
         if (header.bytes as usize) < whole {
             return Err(Error::corrupt("a samples message is not valid: it is too short"));
         }
         read_more(from, table, whole).await.map_err(lost)?;
-        let head = SamplesHead::decode(table, header.bytes)?;
+        let head = SamplesHead::decode(table, header.bytes, rows)?;
         if !self.pending.borrow().wants(header.request, &head)? {
             // Asked for and given up since.
             let rest = u64::from(header.bytes) - whole as u64;
@@ -315,6 +372,10 @@ impl Session<'_> {
             let bytes = run.iter().map(|entry| entry.bytes as usize).sum();
             let mut memory = BytesMut::with_capacity(bytes);
             read_buffer(from, &mut memory, bytes).await.map_err(lost)?;
+            let pause = self.pace.borrow_mut().took(bytes);
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             self.heard.set(Instant::now());
             let mut memory = memory.freeze();
             if first.bytes >= OWN_BYTES || together == 1 {
@@ -332,9 +393,11 @@ impl Session<'_> {
     }
 }
 
-fn served(entry: &Entry, bytes: Bytes) -> Result<Result<Served>> {
+fn served(entry: &Entry, bytes: Bytes) -> Result<Result<Staged>> {
     if entry.code == 0 {
-        return Ok(Ok(Served { id: entry.id, bytes, tier: entry.tier }));
+        let served = Served { id: entry.id, bytes, tier: entry.tier };
+        let cpu_ns = u64::from(entry.cpu_us) * 1_000;
+        return Ok(Ok(Staged { served, stage: entry.stage, shortfall: entry.shortfall, cpu_ns }));
     }
     wire::Failure::error(entry.code, &bytes).map(Err)
 }

@@ -4,7 +4,7 @@ use super::{Address, ClientOptions, unavailable};
 use crate::config::text;
 use crate::error::plain;
 use crate::wire::{Failure, Greeting, HEADER_BYTES, Header, Hello, SENTENCE_BYTES_MAX, Verb, Welcome};
-use crate::wire::{end_frame, put_frame};
+use crate::wire::{end_frame, put_frame, spoken};
 use crate::{Error, Result};
 use bytes::BytesMut;
 use rustls::pki_types::pem::PemObject;
@@ -73,7 +73,7 @@ pub(super) async fn connect(
     options: &ClientOptions,
     tls: Option<&Tls>,
     url: &str,
-) -> Result<(Socket, Welcome)> {
+) -> Result<(Socket, Welcome, u8)> {
     let failed = |e: std::io::Error| unavailable(url, plain(&e));
     let mut socket = match address {
         Address::Unix { path, .. } => Socket::Unix(UnixStream::connect(path).await.map_err(failed)?),
@@ -89,12 +89,12 @@ pub(super) async fn connect(
             }
         }
     };
-    let welcome = match &mut socket {
+    let (welcome, version) = match &mut socket {
         Socket::Tcp(stream) => greet(stream, address, options, url).await,
         Socket::Unix(stream) => greet(stream, address, options, url).await,
         Socket::Tls(stream) => greet(stream, address, options, url).await,
     }?;
-    Ok((socket, welcome))
+    Ok((socket, welcome, version))
 }
 
 async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
@@ -102,9 +102,11 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     address: &Address,
     options: &ClientOptions,
     url: &str,
-) -> Result<Welcome> {
-    let (verb, body) = answer(stream, url).await?;
-    let greeting = match verb {
+) -> Result<(Welcome, u8)> {
+    let (header, body) = answer(stream, url).await?;
+    // What both sides know.
+    let version = spoken(header.request).min(options.wire_version);
+    let greeting = match header.verb {
         Verb::Greeting => Greeting::decode(&body)?,
         Verb::Refused => return Err(Failure::decode(&body)?),
         _ => return Err(Error::corrupt(format!("what answers at {url} does not greet as a node does"))),
@@ -117,12 +119,12 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         peer: options.peer,
     };
     let mut out = BytesMut::new();
-    let start = put_frame(&mut out, Verb::Hello, 0);
+    let start = put_frame(&mut out, Verb::Hello, if version > 1 { version.into() } else { 0 });
     hello.encode(&mut out);
     end_frame(&mut out, start, 0);
     stream.write_all(&out).await.map_err(|e| unavailable(url, plain(&e)))?;
-    let (verb, body) = answer(stream, url).await?;
-    let welcome = match verb {
+    let (header, body) = answer(stream, url).await?;
+    let welcome = match header.verb {
         Verb::Welcome => Welcome::decode(&body)?,
         Verb::Refused => return Err(Failure::decode(&body)?.at(url)),
         _ => return Err(Error::corrupt(format!("the node at {url} does not welcome as it should"))),
@@ -130,11 +132,11 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     if options.digest.is_some_and(|digest| digest != welcome.digest) {
         return Err(Error::config(format!("the node at {url} serves another data set: {}", welcome.digest)));
     }
-    Ok(welcome)
+    Ok((welcome, version))
 }
 
 /// One frame of the handshake.
-async fn answer<S: AsyncRead + Unpin>(stream: &mut S, url: &str) -> Result<(Verb, Vec<u8>)> {
+async fn answer<S: AsyncRead + Unpin>(stream: &mut S, url: &str) -> Result<(Header, Vec<u8>)> {
     let lost = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::UnexpectedEof => unavailable(url, "it closed the connection"),
         _ => unavailable(url, plain(&e)),
@@ -144,5 +146,5 @@ async fn answer<S: AsyncRead + Unpin>(stream: &mut S, url: &str) -> Result<(Verb
     let header = Header::decode(&header, HANDSHAKE_BYTES_MAX).map_err(|e| e.at(url))?;
     let mut body = vec![0; header.bytes as usize];
     stream.read_exact(&mut body).await.map_err(lost)?;
-    Ok((header.verb, body))
+    Ok((header, body))
 }

@@ -88,6 +88,7 @@ impl Default for Settings {
             class_floor: 0.05,
             families: FamilyUse::Off,
             selection_options: std::collections::BTreeMap::new(),
+            split: crate::split::SplitOptions::default(),
             serve: crate::serve::ServeOptions::default(),
             serve_name: String::new(),
             token_file: String::new(),
@@ -114,6 +115,7 @@ macro_rules! key {
 
 // After the macro, which it uses.
 mod serve;
+mod split;
 
 /// An option that only some ways to select have. Empty is the way's own default.
 macro_rules! selection_key {
@@ -136,15 +138,20 @@ macro_rules! selection_key {
 }
 
 /// Every setting there is.
-pub const KEYS: &[Key] = &joined::<{ OWN.len() + serve::SERVE.len() }>(OWN, serve::SERVE);
+pub const KEYS: &[Key] =
+    &joined::<{ OWN.len() + split::SPLIT.len() + serve::SERVE.len() }>([OWN, split::SPLIT, serve::SERVE]);
 
-/// Two tables as one.
-const fn joined<const N: usize>(first: &[Key], second: &[Key]) -> [Key; N] {
-    let mut all = [first[0]; N];
-    let mut at = 0;
+/// Several tables as one.
+const fn joined<const N: usize>(tables: [&[Key]; 3]) -> [Key; N] {
+    let mut all = [tables[0][0]; N];
+    let (mut table, mut row, mut at) = (0, 0, 0);
     while at < N {
-        all[at] = if at < first.len() { first[at] } else { second[at - first.len()] };
-        at += 1;
+        if row == tables[table].len() {
+            (table, row) = (table + 1, 0);
+            continue;
+        }
+        all[at] = tables[table][row];
+        (row, at) = (row + 1, at + 1);
     }
     all
 }
@@ -397,14 +404,6 @@ const OWN: &[Key] = &[
         shown
     ),
     key!("store.fault_seed", "which reads are spoiled", fault_seed, whole::<u64, 0, { u64::MAX }>, shown),
-    key!(
-        "serve.peers",
-        "all nodes that share one cache, this one included: URLs or dns:host:port/name, separated by commas",
-        peers,
-        list,
-        |peers: &Vec<String>| peers.join(",")
-    ),
-    key!("serve.advertise", "this node's own URL among serve.peers", advertise, text, shown),
     key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
 ];
 

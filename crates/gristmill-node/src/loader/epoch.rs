@@ -33,6 +33,8 @@ pub struct Epoch {
     pub(super) depth_sums: (u64, u64),
     pub(super) over: bool,
     pub(super) empty_batches: bool,
+    /// When the last batch was handed over, and how many samples it had.
+    pub(super) handed: Option<(Instant, u64)>,
 }
 
 /// What [`Epoch::poll`] found.
@@ -66,6 +68,9 @@ impl Epoch {
             return Ok(Polled::Done);
         }
         let asked = Instant::now();
+        if let (Some(split), Some((since, samples))) = (&self.work.split, self.handed.take()) {
+            split.consumed(samples, asked - since);
+        }
         let (batches, samples) = self.work.depths();
         self.ledger.begin(&self.work.meters);
         let labels = self.set.catalog().labels()?;
@@ -95,6 +100,7 @@ impl Epoch {
                 self.report.batches += 1;
                 self.report.samples += batch.len() as u64;
                 self.report.skipped += left_out;
+                self.handed = Some((Instant::now(), batch.len() as u64));
                 Ok(Polled::Batch(batch))
             }
             Ok(Taken::Pending) => Ok(Polled::Pending),
@@ -155,6 +161,7 @@ impl Epoch {
             // What was read ahead counts, whether or not it was asked for yet.
             report.bytes = now.saturating_sub(self.store_bytes_before);
         }
+        report.split = self.work.split.as_ref().map(|split| split.report(report.wall_ms / 1e3));
         report
     }
 
@@ -167,6 +174,9 @@ impl Epoch {
         }
         if !self.over {
             self.report.wall_ms = self.started.elapsed().as_secs_f64() * 1e3;
+            if let Some(split) = &self.work.split {
+                split.end();
+            }
             if let Some(choice) = &self.choice {
                 self.over = true;
                 let rules = &self.work.rules;

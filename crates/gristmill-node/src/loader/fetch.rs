@@ -9,6 +9,7 @@ use crate::access::Access;
 use crate::dataset::DataSet;
 use crate::node::{Ask, Served};
 use crate::report::add;
+use crate::split::Staged;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use gristmill_core::SampleId;
@@ -30,11 +31,18 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
     let mut waiting: HashMap<u32, Vec<(Claim, u64)>> = HashMap::new();
     loop {
         while reads.len() < work.rules.reads_in_flight {
-            let Some((claim, id, cost)) = work.next_read(|id| work.rules.size(id)) else { break };
+            let size = |id| work.split.as_ref().map_or_else(|| work.rules.size(id), |split| split.cost(id));
+            let Some((claim, id, cost)) = work.next_read(size) else { break };
+            if let Some(split) = &work.split {
+                split.asked();
+            }
+            // What is needed again is needed raw.
+            let mut whole = false;
             if work.held.any() {
                 let position = work.plan.position(claim.batch, claim.slots.start);
+                whole = work.held.is_kept(position);
                 if let Some(bytes) = work.held.take(position, id) {
-                    work.arrived(Fetched { claim, got: Ok(Got { id, bytes, from: From::Held }), cost });
+                    work.arrived(Fetched { claim, got: Ok(Got::raw(id, bytes, From::Held)), cost });
                     continue;
                 }
                 match waiting.get_mut(&id.0) {
@@ -42,7 +50,7 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
                         others.push((claim, cost));
                         continue;
                     }
-                    None if work.held.is_kept(position) => drop(waiting.insert(id.0, Vec::new())),
+                    None if whole => drop(waiting.insert(id.0, Vec::new())),
                     None => {}
                 }
             }
@@ -54,23 +62,37 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
                 work.arrived(Fetched { claim, got, cost });
                 continue;
             }
+            let seed = work.seed(claim.batch, claim.slots.start);
+            let wish = work.split.as_ref().filter(|_| !whole).and_then(|split| split.wish(id, seed));
+            if let Some(split) = work.split.as_ref().filter(|_| reads.is_empty()) {
+                split.idle();
+            }
             reads.push(async move {
                 let start = Instant::now();
-                let served = match access {
-                    Some(access) => access.fetch(ask).await,
-                    None => set.read(id).await.map(|bytes| Served { id, bytes, tier: set.tier() }),
+                let staged = match (access, wish) {
+                    (Some(access), Some(wish)) => access.fetch_staged(ask, wish).await,
+                    (Some(access), None) => access.fetch(ask).await.map(Staged::raw),
+                    (None, Some(wish)) => set.read_staged(id, wish).await,
+                    (None, None) => {
+                        let served = |bytes| Served { id, bytes, tier: set.tier() };
+                        set.read(id).await.map(served).map(Staged::raw)
+                    }
                 };
                 let took = start.elapsed();
                 add(&work.meters.flight_ns, took);
-                let got = served.map(|served| work.note(served, took));
-                (id, Fetched { claim, got, cost })
+                (id, claim, cost, wish.is_some(), staged, took)
             });
         }
         if reads.is_empty() && work.reads_done() {
             return;
         }
         tokio::select! {
-            Some((id, fetched)) = reads.next(), if !reads.is_empty() => {
+            Some((id, claim, cost, wanted, staged, took)) = reads.next(), if !reads.is_empty() => {
+                if let (Some(split), Ok(staged)) = (&work.split, &staged) {
+                    split.came(staged, wanted, reads.len());
+                }
+                let got = staged.map(|staged| work.note_staged(staged, took));
+                let fetched = Fetched { claim, got, cost };
                 if let Some(others) = waiting.remove(&id.0) {
                     hand_on(work, id, &fetched, others);
                 }
@@ -96,8 +118,8 @@ fn hand_on(work: &Work, id: SampleId, fetched: &Fetched, others: Vec<(Claim, u64
     for (claim, cost) in others {
         let position = work.plan.position(claim.batch, claim.slots.start);
         let got = match (&fetched.got, work.held.take(position, id)) {
-            (_, Some(bytes)) => Ok(Got { id, bytes, from: From::Held }),
-            (Ok(got), None) => Ok(Got { id: got.id, bytes: got.bytes.clone(), from: From::Held }),
+            (_, Some(bytes)) => Ok(Got::raw(id, bytes, From::Held)),
+            (Ok(got), None) => Ok(Got::raw(got.id, got.bytes.clone(), From::Held)),
             (Err(error), None) => Err(error.again()),
         };
         work.arrived(Fetched { claim, got, cost });

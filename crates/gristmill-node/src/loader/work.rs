@@ -14,10 +14,13 @@ use super::cold::Cold;
 use super::held::Held;
 use crate::node::Served;
 use crate::report::{Meters, add};
+use crate::split::{Running, Staged};
 use crate::{Error, Kind, Result};
 use bytes::{Bytes, BytesMut};
 use gristmill_core::SampleId;
 use gristmill_core::plan::Plan;
+use gristmill_core::rng::key;
+use gristmill_ops::Stage;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -62,6 +65,17 @@ pub(super) struct Got {
     pub(super) id: SampleId,
     pub(super) bytes: Bytes,
     pub(super) from: From,
+    /// How far it has come.
+    pub(super) stage: Stage,
+    /// CPU time that the node's ops took for that.
+    pub(super) upstream_ns: u64,
+}
+
+impl Got {
+    /// Raw bytes.
+    pub(super) fn raw(id: SampleId, bytes: Bytes, from: From) -> Got {
+        Got { id, bytes, from, stage: Stage::Raw, upstream_ns: 0 }
+    }
 }
 
 /// One sample whose bytes have arrived.
@@ -118,6 +132,8 @@ pub(super) struct Work {
     pub(super) meters: Meters,
     pub(super) held: Held,
     pub(super) cold: Cold,
+    /// Where samples are cut; none if nothing is to be split.
+    pub(super) split: Option<Arc<Running>>,
     pub(super) wake_fetcher: tokio::sync::Notify,
     pool: Arc<Pool>,
     state: Mutex<State>,
@@ -143,6 +159,7 @@ impl Work {
         plan: Plan,
         held: Held,
         cold: Cold,
+        split: Option<Arc<Running>>,
         rules: Rules,
         pool: Arc<Pool>,
         from_batch: u32,
@@ -162,6 +179,7 @@ impl Work {
             meters: Meters::default(),
             held,
             cold,
+            split,
             wake_fetcher: tokio::sync::Notify::new(),
             pool,
             state: Mutex::new(state),
@@ -239,10 +257,21 @@ impl Work {
 
     /// Notes where a sample came from and how long that took.
     pub(super) fn note(&self, served: Served, took: Duration) -> Got {
-        let Served { id, bytes, tier } = served;
+        self.note_staged(Staged::raw(served), took)
+    }
+
+    /// The same for one that came at a stage.
+    pub(super) fn note_staged(&self, staged: Staged, took: Duration) -> Got {
+        let Staged { served: Served { id, bytes, tier }, stage, cpu_ns, .. } = staged;
         self.meters.note(tier, bytes.len(), took);
         let from = if tier.is_behind() { From::Read } else { From::Cache };
-        Got { id, bytes, from }
+        Got { id, bytes, from, stage, upstream_ns: cpu_ns }
+    }
+
+    /// The seed of what is random in a slot: a sample that is served again is cropped and turned anew.
+    pub(super) fn seed(&self, batch: u32, slot: usize) -> u64 {
+        let again = self.plan.again(batch, slot);
+        if again == 0 { self.rules.seed } else { key(&[self.rules.seed, again.into()]) }
     }
 
     /// Hands bytes that arrived to the threads.

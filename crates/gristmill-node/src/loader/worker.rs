@@ -7,10 +7,10 @@ use crate::access::Access;
 use crate::dataset::DataSet;
 use crate::node::{Ask, Served};
 use crate::report::add;
+use crate::split::thread_cpu_ns;
 use crate::{Error, Result};
 use gristmill_core::SampleId;
-use gristmill_core::rng::key;
-use gristmill_ops::{Draw, Pipeline, Scratch, Spent};
+use gristmill_ops::{Draw, Pipeline, Scratch, Spent, Stage};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,6 @@ pub(super) struct Kit {
     /// The node that samples are asked of; without one they come from the data set itself.
     pub(super) access: Option<Arc<dyn Access>>,
     pub(super) pipeline: Option<Arc<Pipeline>>,
-    pub(super) seed: u64,
     pub(super) epoch: u64,
     pub(super) on_bad: OnBad,
 }
@@ -57,12 +56,12 @@ impl Kit {
     /// The bytes of a sample.
     fn read(&self, batch: u32, slot: usize, id: SampleId) -> Result<Got> {
         if let Some(bytes) = self.set.resident(id)? {
-            return Ok(Got { id, bytes, from: From::Memory }); // looking at the clock would take longer
+            return Ok(Got::raw(id, bytes, From::Memory)); // looking at the clock would take longer
         }
         let holds = self.work.held.any();
         let position = if holds { self.work.plan.position(batch, slot) } else { 0 };
         if holds && let Some(bytes) = self.work.held.take(position, id) {
-            return Ok(Got { id, bytes, from: From::Held });
+            return Ok(Got::raw(id, bytes, From::Held));
         }
         let ask = Ask { id, cold: self.work.cold.contains(id) };
         if let Some(served) = self.access.as_ref().and_then(|access| access.at_hand(ask)) {
@@ -95,21 +94,20 @@ impl Kit {
         for (place, slot) in claim.slots.clone().enumerate() {
             let id = self.work.plan.sample(claim.batch, slot);
             let out = &mut claim.memory[place * size..(place + 1) * size];
-            let outcome = read(slot, id).and_then(|Got { id: served, bytes, from }| {
+            let outcome = read(slot, id).and_then(|got| {
+                let Got { id: served, bytes, from, .. } = &got;
+                let (served, from) = (*served, *from);
                 raw_bytes += if matches!(from, From::Read | From::Memory) { bytes.len() as u64 } else { 0 };
                 if served != id {
                     filled.served.push((slot, served));
                 }
                 let Some(pipeline) = &self.pipeline else {
-                    filled.raw.push(bytes);
+                    filled.raw.push(got.bytes);
                     return Ok(());
                 };
-                // A sample that is served again is cropped and turned anew.
-                let again = self.work.plan.again(claim.batch, slot);
-                let seed = if again == 0 { self.seed } else { key(&[self.seed, again.into()]) };
+                let seed = self.work.seed(claim.batch, slot);
                 let draw = Draw { seed, epoch: self.epoch, sample: served };
-                let took =
-                    pipeline.run(scratch, draw, &bytes, out).map_err(|e| Error::corrupt(e.to_string()))?;
+                let took = self.process(pipeline, scratch, draw, &got, out)?;
                 spent.decode_ns += took.decode_ns;
                 spent.ops_ns += took.ops_ns;
                 Ok(())
@@ -129,6 +127,47 @@ impl Kit {
         meters.fetched_bytes.fetch_add(raw_bytes, Relaxed);
         meters.processed.fetch_add(claim.slots.len() as u64, Relaxed);
         Ok(filled)
+    }
+
+    /// Runs what is left of the recipe.
+    fn process(
+        &self,
+        pipeline: &Pipeline,
+        scratch: &mut Scratch,
+        draw: Draw,
+        got: &Got,
+        out: &mut [u8],
+    ) -> Result<Spent> {
+        let bad = |e: gristmill_ops::OpError| Error::corrupt(e.to_string());
+        let Some(split) = self.work.split.as_ref().filter(|_| got.from != From::Held) else {
+            return pipeline.run(scratch, draw, &got.bytes, out).map_err(bad);
+        };
+        let begin = thread_cpu_ns();
+        match pipeline.run_from(scratch, draw, got.stage, &got.bytes, out) {
+            Ok(spent) => {
+                split.finished(draw, got.stage, &got.bytes, got.upstream_ns, thread_cpu_ns() - begin);
+                Ok(spent)
+            }
+            Err(error) if got.stage == Stage::Raw => Err(bad(error)),
+            // A form that makes no sense is the node's fault and not the sample's.
+            Err(_) => {
+                split.damaged();
+                let bytes = self.read_again(draw.sample)?;
+                pipeline.run(scratch, draw, &bytes, out).map_err(bad)
+            }
+        }
+    }
+
+    /// The raw bytes of a sample that came at a stage.
+    fn read_again(&self, id: SampleId) -> Result<bytes::Bytes> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
+        runtime.block_on(async {
+            match &self.access {
+                Some(access) => access.fetch(Ask { id, cold: false }).await.map(|served| served.bytes),
+                None => self.set.read(id).await,
+            }
+        })
     }
 
     /// Says which sample an error is about, and how to go on without it.

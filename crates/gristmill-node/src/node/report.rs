@@ -46,6 +46,12 @@ impl Counts {
         times.note(u32::try_from(bytes).unwrap_or(u32::MAX), took.as_secs_f64());
     }
 
+    /// Notes one sample of the node behind that came at a stage: how long that took says nothing about reads.
+    pub(super) fn read_staged(&self, bytes: u64) {
+        self.reads.fetch_add(1, Relaxed);
+        self.read_bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// What a read costs: seconds before the first byte, and per byte; none before enough was read.
     pub(super) fn cost(&self) -> Option<(f64, f64)> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);

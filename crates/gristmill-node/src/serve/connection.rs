@@ -205,7 +205,9 @@ async fn shake<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         return Ok(Err(Error::new(Kind::Unavailable, "the system has no random numbers")));
     }
     let mut out = BytesMut::new();
-    let start = put_frame(&mut out, Verb::Greeting, 0);
+    // Where a request number would stand is the version that this node speaks; the first one said nothing there.
+    let version = if state.options.wire_version > 1 { state.options.wire_version.into() } else { 0 };
+    let start = put_frame(&mut out, Verb::Greeting, version);
     Greeting { nonce }.encode(&mut out);
     end_frame(&mut out, start, 0);
     to.write_all(&out).await?;

@@ -22,6 +22,23 @@ pub(super) fn text(report: &ServerReport) -> String {
     page.gauge("in_flight_bytes_max", "The limit on bytes of answers in memory.", report.bytes_in_flight_max);
     page.gauge("draining", "1 while the node shuts down.", u8::from(report.draining));
 
+    let ops = &report.ops;
+    page.gauge("op_cores", "Cores that run ops for clients.", ops.cores);
+    page.head("op_cpu_seconds_total", "counter", "CPU time of ops.");
+    page.line(format_args!("gristmill_op_cpu_seconds_total {}", ops.cpu_s));
+    page.gauge("op_queue", "Samples that wait for ops.", ops.queue);
+    page.gauge("op_queue_max", "The limit on samples that wait for ops.", ops.queue_max);
+    page.counter("op_busy_total", "Samples sent raw because the op queue was full.", ops.busy);
+    page.counter("op_unsuited_total", "Samples sent raw because the stage does not suit them.", ops.unsuited);
+    page.head(
+        "staged_samples_total",
+        "counter",
+        "Samples that were asked for at a stage, by the stage sent.",
+    );
+    page.stages(ops, "staged_samples_total", |sent| sent.samples);
+    page.head("staged_bytes_total", "counter", "Their bytes.");
+    page.stages(ops, "staged_bytes_total", |sent| sent.bytes);
+
     page.head("served_samples_total", "counter", "Samples served, by data set and tier.");
     page.tiers(report, "served_samples_total", |set| set.node.served);
     page.head("served_bytes_total", "counter", "Bytes served, by data set and tier.");
@@ -74,6 +91,12 @@ impl Page {
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, "counter", help);
         self.line(format_args!("gristmill_{name} {value}"));
+    }
+
+    fn stages(&mut self, ops: &super::OpsReport, name: &str, of: fn(&super::StageCount) -> u64) {
+        for sent in &ops.stages {
+            self.line(format_args!("gristmill_{name}{{stage=\"{}\"}} {}", sent.stage.name(), of(sent)));
+        }
     }
 
     fn tiers(&mut self, report: &ServerReport, name: &str, of: fn(&super::SetReport) -> [u64; 5]) {

@@ -1,11 +1,14 @@
 //! Where a server listens and what its limits are.
 
 use super::Hosted;
-use crate::wire::{NAME_BYTES_MAX, SamplesHead};
+use crate::wire::{ENTRIES_MAX, NAME_BYTES_MAX, Rows, SamplesHead};
 use crate::{Error, Result};
 
+/// The most cores that anybody means.
+pub(crate) const CORES_MAX: f64 = 1_024.0;
+
 /// Where a server listens, and how much it bears.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServeOptions {
     /// Address and port for TCP; "" for none.
     pub listen: String,
@@ -38,6 +41,18 @@ pub struct ServeOptions {
     /// Threads that serve; 0 takes half of the cores, at most 8. Handing a request to another thread costs more than
     /// answering a small one, so more threads than the load needs make every request dearer.
     pub threads: usize,
+    /// Cores that run ops for clients, fractions included; none takes half of the cores, 0 runs no ops.
+    pub cores: Option<f64>,
+    /// Samples that may wait for ops; more are sent raw.
+    pub op_queue_max: u64,
+    /// Their bytes.
+    pub op_queue_bytes_max: u64,
+    /// Working memory of one op thread; a sample that needs more is sent raw.
+    pub op_scratch_bytes_max: u64,
+    /// The version of the ops; only tests say another one.
+    pub build: &'static str,
+    /// The version of the wire; only tests speak an older one.
+    pub wire_version: u8,
 }
 
 impl Default for ServeOptions {
@@ -58,15 +73,27 @@ impl Default for ServeOptions {
             write_ms_max: 30_000,
             drain_ms_max: 10_000,
             threads: 0,
+            cores: None,
+            op_queue_max: 256,
+            op_queue_bytes_max: 64 << 20,
+            op_scratch_bytes_max: 128 << 20,
+            build: gristmill_ops::BUILD,
+            wire_version: crate::wire::VERSION,
         }
     }
 }
 
 impl ServeOptions {
+    /// The cores that ops may use.
+    pub(super) fn op_cores(&self) -> f64 {
+        let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.cores.unwrap_or_else(|| (all / 2).max(1) as f64)
+    }
+
     /// The longest answer.
     pub(super) fn answer_bytes_max(&self) -> u32 {
         // The sample, or what a group of small ones may take, and the table in front.
-        let most = self.sample_bytes_max.max(4 << 20) + SamplesHead::bytes(crate::wire::ENTRIES_MAX) as u64;
+        let most = self.sample_bytes_max.max(4 << 20) + SamplesHead::bytes(ENTRIES_MAX, Rows::Staged) as u64;
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
@@ -79,6 +106,10 @@ impl ServeOptions {
         if self.tls_cert.is_empty() != self.tls_key.is_empty() {
             return Err(Error::config("TLS needs both a certificate and its key; one of them is missing")
                 .hint("set serve.tls_cert (--tls-cert) and serve.tls_key (--tls-key)"));
+        }
+        if self.cores.is_some_and(|cores| !(0.0..=CORES_MAX).contains(&cores)) {
+            let cores = self.cores.unwrap_or_default();
+            return Err(Error::config(format!("serve.cores = {cores} is not from 0 to {CORES_MAX}")));
         }
         if hosted.is_empty() {
             return Err(Error::config("there is no data set to serve"));

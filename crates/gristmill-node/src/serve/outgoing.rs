@@ -1,7 +1,7 @@
 //! Answers on their way out: many small ones in one system call, samples from where they lie.
 
-use crate::node::Served;
-use crate::wire::{Entry, Failure, SamplesHead, Verb, end_frame, put_frame};
+use crate::split::Staged;
+use crate::wire::{Entry, Failure, Rows, SamplesHead, Verb, end_frame, put_frame};
 use crate::{Error, Result};
 use bytes::{Buf, Bytes, BytesMut};
 use gristmill_core::SampleId;
@@ -61,11 +61,12 @@ impl Answer {
         Answer::new(Verb::Refused, 0, |out| Failure::encode(error, out))
     }
 
-    /// Samples, from the place `first` of their request on.
+    /// Samples, from the place `first` of their request on; those that were asked for at a stage with wider rows.
     pub(super) fn samples(
         request: u32,
         first: u32,
-        results: impl ExactSizeIterator<Item = (SampleId, Result<Served>)>,
+        results: impl ExactSizeIterator<Item = (SampleId, Result<Staged>)>,
+        rows: Rows,
         booked: Booked,
     ) -> Answer {
         let mut entries: Vec<Entry> = Vec::with_capacity(results.len());
@@ -74,15 +75,20 @@ impl Answer {
             let (entry, sentence) = SamplesHead::entry(asked, &result);
             entries.push(entry);
             match (result, sentence) {
-                (Ok(served), _) => pieces.push(served.bytes),
+                (Ok(staged), _) => pieces.push(staged.served.bytes),
                 (Err(_), Some(sentence)) => pieces.push(sentence.into()),
                 (Err(_), None) => {}
             }
         }
         let more = entries.iter().map(|entry| entry.bytes as usize).sum();
-        let mut head = BytesMut::with_capacity(crate::wire::HEADER_BYTES + SamplesHead::bytes(entries.len()));
-        let start = put_frame(&mut head, Verb::Samples, request);
-        SamplesHead { first, entries }.encode(&mut head);
+        let verb = match rows {
+            Rows::Plain => Verb::Samples,
+            Rows::Staged => Verb::StagedSamples,
+        };
+        let size = crate::wire::HEADER_BYTES + SamplesHead::bytes(entries.len(), rows);
+        let mut head = BytesMut::with_capacity(size);
+        let start = put_frame(&mut head, verb, request);
+        SamplesHead { first, entries }.encode(&mut head, rows);
         end_frame(&mut head, start, more);
         Answer { head: head.freeze(), pieces, _booked: booked }
     }

@@ -8,12 +8,15 @@ use super::connection::MESSAGE_BYTES_MAX;
 use super::outgoing::{Answer, Booked};
 use super::{Hosted, State};
 use crate::node::{Ask, JobId, Node, Served};
+use crate::split::Staged;
 use crate::wire::{
-    Announce, CATALOG_PART_BYTES, CatalogPart, ENTRIES_MAX, Fetch, HEADER_BYTES, Header, Stand, Verb,
+    Announce, CATALOG_PART_BYTES, CatalogPart, ENTRIES_MAX, Fetch, FetchStaged, HEADER_BYTES, Header,
+    Prepare, Rows, Stand, Verb,
 };
 use crate::{Error, Kind, Result};
 use bytes::{Buf, BytesMut};
 use futures::future::join_all;
+use gristmill_ops::Pipeline;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -24,11 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// A group is full when its samples have this many bytes together.
-const GROUP_BYTES: u64 = 1 << 20;
+pub(super) const GROUP_BYTES: u64 = 1 << 20;
 /// How much is read at once.
 const READ_BYTES: usize = 4 << 10;
 /// What a request costs beside its samples.
-const REQUEST_BYTES: u64 = 4 << 10;
+pub(super) const REQUEST_BYTES: u64 = 4 << 10;
 /// Messages from this size on are booked like answers.
 const BOOKED_BYTES: usize = 64 << 10;
 /// How much longer than the data set a plan may be: samples may come twice.
@@ -36,11 +39,13 @@ const PLAN_EXTRA: usize = 1 << 16;
 
 /// The requests of one connection.
 pub(super) struct Requests<'a> {
-    state: &'a Arc<State>,
-    hosted: &'a Hosted,
-    job: Option<JobId>,
+    pub(super) state: &'a Arc<State>,
+    pub(super) hosted: &'a Hosted,
+    pub(super) job: Option<JobId>,
     answers: Option<mpsc::Sender<Answer>>,
     tasks: JoinSet<()>,
+    /// The recipes that were handed over, by handle.
+    pub(super) recipes: Vec<Arc<Pipeline>>,
     /// How many requests and how many bytes may be in flight here.
     slots: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
@@ -71,6 +76,7 @@ impl<'a> Requests<'a> {
             job,
             answers: Some(answers),
             tasks: JoinSet::new(),
+            recipes: Vec::new(),
             slots: Arc::new(Semaphore::new(options.requests_max as usize)),
             bytes: Arc::new(Semaphore::new(options.connection_bytes_max as usize)),
             draining: state.draining.subscribe(),
@@ -135,6 +141,12 @@ impl<'a> Requests<'a> {
     /// Has one request answered; false when it is the last.
     async fn answer(&mut self, header: Header, body: &[u8]) -> Result<bool> {
         let request = header.request;
+        if header.verb.since() > self.state.options.wire_version {
+            return Err(Error::corrupt(format!(
+                "{:?} is not of the version that this node speaks",
+                header.verb
+            )));
+        }
         match header.verb {
             Verb::Fetch => self.fetch(request, Fetch::decode(body)?).await?,
             Verb::Announce => {
@@ -156,6 +168,14 @@ impl<'a> Requests<'a> {
                 let text = serde_json::to_vec(&self.state.report()).unwrap_or_default();
                 self.say(Answer::new(Verb::ReportText, request, |out| out.extend_from_slice(&text))).await?;
             }
+            Verb::Prepare => {
+                let answer = match self.prepare(&Prepare::decode(body)?) {
+                    Ok(prepared) => Answer::new(Verb::Prepared, request, |out| prepared.encode(out)),
+                    Err(error) => Answer::of(request, &Err(error)),
+                };
+                self.say(answer).await?;
+            }
+            Verb::FetchStaged => self.fetch_staged(request, FetchStaged::decode(body)?).await?,
             Verb::Ping => self.say(Answer::of(request, &Ok(()))).await?,
             Verb::Bye => return Ok(false),
             other => return Err(Error::corrupt(format!("{other:?} is not said by clients"))),
@@ -164,14 +184,14 @@ impl<'a> Requests<'a> {
     }
 
     /// Queues an answer, and waits if too many are queued.
-    async fn say(&self, answer: Answer) -> Result<()> {
+    pub(super) async fn say(&self, answer: Answer) -> Result<()> {
         let gone = || Error::new(Kind::Stopped, "the other side is gone");
         let Some(answers) = &self.answers else { return Err(gone()) };
         answers.send(answer).await.map_err(|_| gone())
     }
 
     /// Books memory, here and in all; waits until there is some. Nothing can book more than all of it.
-    async fn book(&self, bytes: u64) -> Result<Booked> {
+    pub(super) async fn book(&self, bytes: u64) -> Result<Booked> {
         let gone = |_| Error::new(Kind::Stopped, "the server has ended");
         let here = bytes.min(self.state.options.connection_bytes_max) as u32;
         let all = bytes.min(self.state.options.bytes_in_flight_max) as u32;
@@ -224,19 +244,30 @@ impl<'a> Requests<'a> {
                     .hint("raise serve.sample_bytes_max")
             };
             let results = asks.iter().map(|ask| (ask.id, Err(error())));
-            return self.say(Answer::samples(request, first as u32, results, Booked::default())).await;
+            let answer = Answer::samples(request, first as u32, results, Rows::Plain, Booked::default());
+            return self.say(answer).await;
         }
         let booked = self.book(bytes + REQUEST_BYTES).await?;
         let (node, asks, job) = (self.hosted.node.clone(), asks.to_vec(), self.job);
         let state = self.state.clone();
-        let mut work = Box::pin(async move {
+        self.answer_with(async move {
             let results = serve(&node, job.filter(|_| !peer), &asks).await;
             let asked = asks.iter().map(|ask| ask.id);
-            let answer = Answer::samples(request, first as u32, asked.zip(results), booked);
+            let results = results.into_iter().map(|result| result.map(Staged::raw));
+            let answer = Answer::samples(request, first as u32, asked.zip(results), Rows::Plain, booked);
             state.counts.samples.fetch_add(asks.len() as u64, Relaxed);
             state.counts.bytes.fetch_add(answer.sample_bytes(), Relaxed);
             answer
-        });
+        })
+        .await
+    }
+
+    /// Queues the answer that this gives: at once, or from a task of its own if it takes time.
+    pub(super) async fn answer_with(
+        &mut self,
+        work: impl Future<Output = Answer> + Send + 'static,
+    ) -> Result<()> {
+        let mut work = Box::pin(work);
         if let Poll::Ready(answer) = futures::poll!(&mut work) {
             return self.say(answer).await;
         }
@@ -302,7 +333,7 @@ impl<'a> Requests<'a> {
 }
 
 /// What the node has for these asks; without a job it is asked as by a peer.
-async fn serve(node: &Node, job: Option<JobId>, asks: &[Ask]) -> Vec<Result<Served>> {
+pub(super) async fn serve(node: &Node, job: Option<JobId>, asks: &[Ask]) -> Vec<Result<Served>> {
     let Some(job) = job else {
         let samples = node.set().catalog().len();
         return join_all(asks.iter().map(async |ask| {

@@ -1,9 +1,15 @@
 //! The header in front of every body.
+//!
+//! The version in a header is the one that brought its verb, so that a message that an older program knows looks to it
+//! as it always did. Newer ones are said only to those who know them: each side says in its first frame, in the place
+//! of the request number, which version it speaks; programs of version 1 write 0 there and do not look.
 
 use crate::{Error, Result};
 
 /// The version of the wire that this program speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
+/// The first version in which a node runs ops.
+pub const STAGES_SINCE: u8 = 2;
 /// The size of a header.
 pub const HEADER_BYTES: usize = 12;
 
@@ -43,11 +49,19 @@ pub enum Verb {
     Done,
     /// Node: the request failed, and why.
     Failed,
+    /// A recipe, of which the node is to run the first ops.
+    Prepare,
+    /// Node: it will, and with how much.
+    Prepared,
+    /// Samples are wanted, each at a stage.
+    FetchStaged,
+    /// Node: some of them, each with the stage it is at.
+    StagedSamples,
 }
 
 impl Verb {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Verb; 16] = [
+    pub const ALL: [Verb; 20] = [
         Verb::Greeting,
         Verb::Hello,
         Verb::Welcome,
@@ -64,7 +78,25 @@ impl Verb {
         Verb::Bye,
         Verb::Done,
         Verb::Failed,
+        Verb::Prepare,
+        Verb::Prepared,
+        Verb::FetchStaged,
+        Verb::StagedSamples,
     ];
+
+    /// The version of the wire that brought it.
+    pub const fn since(self) -> u8 {
+        match self {
+            Verb::Prepare | Verb::Prepared | Verb::FetchStaged | Verb::StagedSamples => STAGES_SINCE,
+            _ => 1,
+        }
+    }
+}
+
+/// The version of the other side, from the number in its first frame: who says nothing knows the first one only. One
+/// that is newer than this program speaks this program's, too.
+pub fn spoken(said: u32) -> u8 {
+    said.clamp(1, VERSION.into()) as u8
 }
 
 /// What stands in front of a body.
@@ -83,7 +115,7 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[..4].copy_from_slice(&self.bytes.to_le_bytes());
-        out[4] = VERSION;
+        out[4] = self.verb.since();
         out[5] = self.verb as u8;
         out[8..].copy_from_slice(&self.request.to_le_bytes());
         out
@@ -93,7 +125,7 @@ impl Header {
     pub fn decode(bytes: &[u8; HEADER_BYTES], bytes_max: u32) -> Result<Header> {
         let (length, rest) = (u32::from_le_bytes(first(bytes)), &bytes[4..]);
         let (version, verb, zeros) = (rest[0], rest[1], &rest[2..4]);
-        if version != VERSION {
+        if version == 0 || version > VERSION {
             return Err(Error::config(format!(
                 "the other side speaks version {version} of the wire, this one version {VERSION}"
             ))
@@ -102,6 +134,9 @@ impl Header {
         let Some(&known) = Verb::ALL.get((verb as usize).wrapping_sub(1)) else {
             return Err(Error::corrupt(format!("a message of the unknown kind {verb} came over the wire")));
         };
+        if version != known.since() {
+            return Err(Error::corrupt(format!("{known:?} is not of version {version} of the wire")));
+        }
         if zeros != [0, 0] {
             return Err(Error::corrupt("the header of a message has bytes that must be 0 and are not"));
         }
@@ -183,6 +218,11 @@ impl<'a> Cut<'a> {
         }
         let bytes = self.take(length)?;
         str::from_utf8(bytes).map_err(|_| self.bad("a text is not UTF-8"))
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
     }
 
     /// All that is left.

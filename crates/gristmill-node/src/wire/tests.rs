@@ -3,9 +3,11 @@
 use super::*;
 use crate::catalog::Digest;
 use crate::node::{Ask, Served, Standing, Tier};
+use crate::split::{Shortfall, Staged, Wish};
 use crate::{Error, Kind, Result};
 use bytes::{Bytes, BytesMut};
 use gristmill_core::SampleId;
+use gristmill_ops::Stage;
 use proptest::prelude::*;
 
 fn encoded(fill: impl FnOnce(&mut BytesMut)) -> BytesMut {
@@ -27,7 +29,11 @@ fn decoders(body: &[u8]) -> Vec<(&'static str, Result<()>)> {
         ("catalog part", CatalogPart::decode(body).map(drop)),
         ("catalog", CatalogPart::decode_from(body).map(drop)),
         ("failure", Failure::decode(body).map(drop)),
-        ("samples", SamplesHead::decode(body, length).map(drop)),
+        ("samples", SamplesHead::decode(body, length, Rows::Plain).map(drop)),
+        ("staged samples", SamplesHead::decode(body, length, Rows::Staged).map(drop)),
+        ("prepare", Prepare::decode(body).map(drop)),
+        ("prepared", Prepared::decode(body).map(drop)),
+        ("staged fetch", FetchStaged::decode(body).map(drop)),
     ]
 }
 
@@ -69,22 +75,49 @@ proptest! {
     }
 
     #[test]
-    fn tables_of_samples_are_read_back(
-        sizes in prop::collection::vec((any::<u32>(), 0_usize..3_000, 0_u8..8), 1..ENTRIES_MAX),
-        first in any::<u32>(),
+    fn recipes_and_wishes_are_read_back(
+        wishes in prop::collection::vec((any::<u32>(), 0_u8..14, any::<u32>(), any::<(u64, u64)>()), 0..200),
+        (build, recipe) in ("\\PC{0,60}", "\\PC{0,400}"),
+        (handle, cores, pixels_max) in (any::<u32>(), 0.01_f32..1e6, any::<u64>()),
     ) {
-        let results: Vec<(SampleId, Result<Served>)> = sizes.iter().map(|&(id, size, kind)| {
+        let asks = wishes.iter().map(|&(id, stage, bytes_max, (epoch, seed))| {
+            let wish = Stage::from_u8(stage).map(|stage| (id / 7, Wish { stage, epoch, seed, bytes_max }));
+            WireAsk { ask: Ask { id: SampleId(id), cold: stage % 2 == 1 }, wish }
+        });
+        let fetch = FetchStaged { asks: asks.collect() };
+        let body = encoded(|out| fetch.encode(out));
+        prop_assert_eq!(&FetchStaged::decode(&body).unwrap(), &fetch);
+        prop_assert!(body.is_empty() || FetchStaged::decode(&body[..body.len() - 1]).is_err());
+        let prepare = Prepare { build, pixels_max, recipe };
+        prop_assert_eq!(Prepare::decode(&encoded(|out| prepare.encode(out))).unwrap(), prepare);
+        let prepared = Prepared { handle, cores };
+        prop_assert_eq!(Prepared::decode(&encoded(|out| prepared.encode(out))).unwrap(), prepared);
+    }
+
+    #[test]
+    fn tables_of_samples_are_read_back(
+        sizes in prop::collection::vec((any::<u32>(), 0_usize..3_000, 0_u8..8, 0_u8..7), 1..ENTRIES_MAX),
+        first in any::<u32>(),
+        staged in any::<bool>(),
+    ) {
+        let rows_kind = if staged { Rows::Staged } else { Rows::Plain };
+        let results: Vec<(SampleId, Result<Staged>)> = sizes.iter().map(|&(id, size, kind, stage)| {
             let tier = Tier::ALL.get(kind as usize).copied();
-            let served = tier.map(|tier| Served { id: SampleId(id), bytes: Bytes::from(vec![1; size]), tier });
+            let served = tier.map(|tier| {
+                let served = Served { id: SampleId(id), bytes: Bytes::from(vec![1; size]), tier };
+                let shortfall = Shortfall::ALL[if staged { stage as usize % 6 } else { 0 }];
+                let stage = if staged { Stage::ALL[stage as usize] } else { Stage::Raw };
+                Staged { stage, shortfall, cpu_ns: if staged { u64::from(id) * 1_000 } else { 0 }, ..Staged::raw(served) }
+            });
             (SampleId(id), served.ok_or_else(|| Error::corrupt("x".repeat(size)).hint("y".repeat(size))))
         }).collect();
         let rows: Vec<_> = results.iter().map(|(id, result)| SamplesHead::entry(*id, result)).collect();
         let head = SamplesHead { first, entries: rows.iter().map(|row| row.0).collect() };
-        let table = encoded(|out| head.encode(out));
-        prop_assert_eq!(table.len(), SamplesHead::bytes(sizes.len()));
+        let table = encoded(|out| head.encode(out, rows_kind));
+        prop_assert_eq!(table.len(), SamplesHead::bytes(sizes.len(), rows_kind));
         let body = table.len() as u32 + head.entries.iter().map(|entry| entry.bytes).sum::<u32>();
-        prop_assert_eq!(&SamplesHead::decode(&table, body).unwrap(), &head);
-        prop_assert!(SamplesHead::decode(&table, body + 1).is_err(), "the table must fit the frame");
+        prop_assert_eq!(&SamplesHead::decode(&table, body, rows_kind).unwrap(), &head);
+        prop_assert!(SamplesHead::decode(&table, body + 1, rows_kind).is_err(), "the table must fit the frame");
         for (entry, sentence) in rows {
             prop_assert_eq!(entry.code == 0, sentence.is_none());
             let Some(sentence) = sentence else { continue };
@@ -125,6 +158,19 @@ fn lists_have_limits() {
         Fetch::decode(&encoded(|out| Fetch { epoch: 0, split: 0, peer: false, asks }.encode(out)))
     };
     assert!(fetch(ASKS_MAX).is_ok() && fetch(ASKS_MAX + 1).is_err());
+    let staged = |asks: usize| {
+        let asks = vec![WireAsk { ask: Ask { id: SampleId(0), cold: false }, wish: None }; asks];
+        FetchStaged::decode(&encoded(|out| FetchStaged { asks }.encode(out)))
+    };
+    assert!(staged(ASKS_MAX).is_ok() && staged(ASKS_MAX + 1).is_err());
+    let prepare = |bytes: usize| {
+        let prepare = Prepare { build: String::new(), pixels_max: 1, recipe: "x".repeat(bytes) };
+        Prepare::decode(&encoded(|out| prepare.encode(out)))
+    };
+    assert!(prepare(RECIPE_BYTES_MAX).is_ok() && prepare(RECIPE_BYTES_MAX + 1).is_err());
+    for cores in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        assert!(Prepared::decode(&encoded(|out| Prepared { handle: 0, cores }.encode(out))).is_err());
+    }
     let announce = |ids: usize| {
         let order = vec![0; ids];
         Announce::decode(&encoded(|out| {
@@ -147,7 +193,8 @@ fn headers_name_what_is_wrong() {
     for (at, byte, words) in [
         (4, 9, "version 9"),
         (5, 0, "kind 0"),
-        (5, 17, "kind 17"),
+        (5, 21, "kind 21"),
+        (5, 17, "not of version 1"),
         (6, 1, "must be 0"),
         (3, 1, "the limit is"),
     ] {
@@ -156,6 +203,12 @@ fn headers_name_what_is_wrong() {
         let error = Header::decode(&bytes, 1_000).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+    // Programs of version 1 know the first sixteen verbs, and find them as they always were.
+    for verb in Verb::ALL {
+        let byte = Header { bytes: 0, verb, request: 0 }.encode()[4];
+        assert_eq!(byte, if verb as u8 <= 16 { 1 } else { 2 }, "{verb:?}");
+    }
+    assert_eq!([0, 1, 2, 9].map(spoken), [1, 1, 2, 2]);
     for (number, verb) in Verb::ALL.iter().enumerate() {
         assert_eq!(*verb as usize, number + 1);
     }

@@ -52,6 +52,7 @@ pub(crate) fn options() -> LoaderOptions {
         on_bad: OnBad::Raise,
         stall_ms_max: 60_000,
         selection: gristmill_node::selection::SelectionOptions::default(),
+        split: gristmill_node::split::SplitOptions::default(),
     }
 }
 

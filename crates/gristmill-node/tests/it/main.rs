@@ -10,4 +10,5 @@ mod node;
 mod remote;
 mod selection;
 mod serve;
+mod split;
 mod store;

@@ -9,11 +9,15 @@
 //! Deliberately not here: EXIF rotation. Scaling in the transform gives other pixels than any resize, so it serves
 //! the perceptual hash only.
 
+mod cut;
 mod ffi;
+mod markers;
 
 use turbojpeg::{Colorspace, Subsamp};
 
+pub(crate) use self::cut::{JpegCutter, PartOf};
 use self::ffi::{Complaint, Handle, Header, Pixels};
+pub(crate) use self::markers::Outline;
 use super::check_pixels;
 use crate::{Limits, OpError, Rect};
 
@@ -58,6 +62,22 @@ impl JpegDecoder {
             }
             _ => Ok((region, [height, width])),
         }
+    }
+
+    /// Decodes the whole picture as RGB into `out` and says how many rows and columns it has; `None` when the
+    /// library had something to complain about, and a part of it might have been decoded in another way.
+    pub(crate) fn decode_sound(
+        &mut self,
+        data: &[u8],
+        limits: Limits,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<[u32; 2]>, OpError> {
+        let (handle, header) = opened(&mut self.handle, data, limits)?;
+        let region = Rect::whole(header.width, header.height);
+        let pixels = if is_cmyk(&header) { Pixels::Cmyk } else { Pixels::Rgb };
+        limits.check_scratch(bytes_needed(&header, region, pixels))?;
+        let outcome = decode_region(handle, data, &header, region, pixels, &mut self.cmyk, out);
+        Ok(outcome.is_ok().then_some([header.height, header.width]))
     }
 
     /// Decodes the whole picture into `out` for a look at its coarse structure: as grey, each side divided by the
@@ -169,22 +189,31 @@ fn bytes_needed(header: &Header, region: Rect, pixels: Pixels) -> u64 {
 
 /// The region to decode for the pixels of `wanted`; `None` when only the whole picture gives them exactly.
 fn widened(header: &Header, wanted: Rect) -> Option<Rect> {
-    let (mcu_width, mcu_height) = match header.subsampling {
-        s if s == Subsamp::None as i32 || s == Subsamp::Gray as i32 => (8, 8),
-        s if s == Subsamp::Sub2x1 as i32 => (16, 8),
-        s if s == Subsamp::Sub2x2 as i32 => (16, 16),
-        s if s == Subsamp::Sub1x2 as i32 => (8, 16),
-        s if s == Subsamp::Sub4x1 as i32 => (32, 8),
-        s if s == Subsamp::Sub1x4 as i32 => (8, 32),
+    let mcu = match header.subsampling {
+        s if s == Subsamp::None as i32 || s == Subsamp::Gray as i32 => [8, 8],
+        s if s == Subsamp::Sub2x1 as i32 => [16, 8],
+        s if s == Subsamp::Sub2x2 as i32 => [16, 16],
+        s if s == Subsamp::Sub1x2 as i32 => [8, 16],
+        s if s == Subsamp::Sub4x1 as i32 => [32, 8],
+        s if s == Subsamp::Sub1x4 as i32 => [8, 32],
         _ => return None,
     };
     if header.lossless {
         return None;
     }
+    Some(widened_to(mcu, wanted, header.width, header.height))
+}
+
+/// The part that is cut for `wanted` from a picture of this size, if it is subsampled as most are.
+pub(crate) fn usual_part(wanted: Rect, width: u32, height: u32) -> Rect {
+    widened_to([16, 16], wanted, width, height)
+}
+
+fn widened_to([mcu_width, mcu_height]: [u32; 2], wanted: Rect, width: u32, height: u32) -> Rect {
     let missing = WIDTH_MIN.saturating_sub(wanted.width);
-    let (x, width) = aligned(wanted.x, wanted.width, MARGIN + missing, mcu_width, header.width);
-    let (y, height) = aligned(wanted.y, wanted.height, MARGIN, mcu_height, header.height);
-    Some(Rect { x, y, width, height })
+    let (x, width) = aligned(wanted.x, wanted.width, MARGIN + missing, mcu_width, width);
+    let (y, height) = aligned(wanted.y, wanted.height, MARGIN, mcu_height, height);
+    Rect { x, y, width, height }
 }
 
 /// The part `start..start + size` of a side of `length` pixels, with a margin, in whole units: start and size.

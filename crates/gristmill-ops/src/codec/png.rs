@@ -11,6 +11,12 @@ use ::png::{BitDepth, ColorType, Decoder, DecodingError, Encoder, Transformation
 use super::check_pixels;
 use crate::{Limits, OpError};
 
+/// Columns and rows, by the first chunk: it is the header, at a fixed place.
+pub(crate) fn size(data: &[u8]) -> Option<[u32; 2]> {
+    let side = |at: usize| data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+    Some([side(16)?, side(20)?])
+}
+
 /// Decodes the picture as RGB into `out` and says how many rows and columns it has.
 pub(crate) fn decode(
     data: &[u8],
@@ -18,9 +24,8 @@ pub(crate) fn decode(
     packed: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<[u32; 2], OpError> {
-    // The first chunk is the header, at a fixed place: its numbers are checked before a decoder is made.
-    let side = |at: usize| data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-    if let (Some(width), Some(height)) = (side(16), side(20)) {
+    // Checked before a decoder is made.
+    if let Some([width, height]) = size(data) {
         check_pixels("PNG", width, height, limits)?;
     }
     let mut decoder =

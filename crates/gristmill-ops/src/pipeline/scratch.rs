@@ -5,7 +5,7 @@
 
 use super::frame::Place;
 use super::resize::Resizer;
-use crate::codec::JpegDecoder;
+use crate::codec::{JpegCutter, JpegDecoder};
 
 /// How large a buffer may stay after a sample.
 const KEEP_BYTES: usize = 8 << 20;
@@ -17,6 +17,7 @@ const TIMED_RAW: u64 = 32;
 #[derive(Default)]
 pub struct Scratch {
     pub(super) jpeg: JpegDecoder,
+    pub(super) cutter: JpegCutter,
     pub(super) resizer: Resizer,
     pub(super) front: Vec<u8>,
     pub(super) back: Vec<u8>,

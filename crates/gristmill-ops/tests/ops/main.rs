@@ -9,4 +9,5 @@ mod crop_decode;
 mod drawing;
 mod making;
 mod models;
+mod stages;
 mod validation;

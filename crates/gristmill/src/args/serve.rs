@@ -21,6 +21,9 @@ pub(crate) struct ServeArgs {
     /// What is kept: foresight, score, lru, lfu, static or quiver [default: foresight]
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: Option<String>,
+    /// Cores that run ops for clients near the data, e.g. 2 or 0.5; 0 runs none [default: half of the cores]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) cores: Option<String>,
     /// Listen for TCP on this address and port [default: 127.0.0.1:7077]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
     let config = args.common.config(&[
         ("serve.listen", args.listen.as_ref()),
+        ("serve.cores", args.cores.as_ref()),
         ("serve.unix", args.unix.as_ref()),
         ("serve.http", args.http.as_ref()),
         ("serve.name", args.name.as_ref()),

@@ -103,10 +103,45 @@ fn table(url: &str, report: &Value, since: Option<(Duration, &Value)>) -> String
     row("sent", sent);
     let (held, limit) = (number(report, "bytes_in_flight"), number(report, "bytes_in_flight_max"));
     row("in flight", format!("{} of {}", size(held), size(limit)));
+    if let Some(ops) = report.get("ops") {
+        for (label, text) in op_rows(ops) {
+            row(label, text);
+        }
+    }
     for set in report.get("sets").and_then(Value::as_array).into_iter().flatten() {
         let _ = write!(out, "\n{}", one_set(set));
     }
     out
+}
+
+/// What ran near the data for clients; nothing on a node that runs no ops.
+fn op_rows(ops: &Value) -> Vec<(&'static str, String)> {
+    let float = |key: &str| ops.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+    if float("cores") <= 0.0 {
+        return Vec::new();
+    }
+    let first = format!(
+        "{} cores, {:.1} s of CPU; {} of {} wait; {} sent raw because busy, {} because raw suits them",
+        float("cores"),
+        float("cpu_s"),
+        grouped(number(ops, "queue")),
+        grouped(number(ops, "queue_max")),
+        grouped(number(ops, "busy")),
+        grouped(number(ops, "unsuited"))
+    );
+    let mut rows = vec![("ops", first)];
+    let stages = ops.get("stages").and_then(Value::as_array).into_iter().flatten();
+    let sent: Vec<String> = stages
+        .filter(|sent| number(sent, "samples") > 0)
+        .map(|sent| {
+            let (samples, bytes) = (grouped(number(sent, "samples")), size(number(sent, "bytes")));
+            format!("{samples} {} ({bytes})", name(word(sent, "stage")))
+        })
+        .collect();
+    if !sent.is_empty() {
+        rows.push(("stages", sent.join(", ")));
+    }
+    rows
 }
 
 fn one_set(set: &Value) -> String {
@@ -226,6 +261,8 @@ mod tests {
         let report = json!({
             "version": "0.1.0", "up_s": 3_725.0, "connections": 2, "connections_max": 4_096, "samples": 3_000,
             "bytes": 9_000_000_u64, "messages": 94, "bytes_in_flight": 0, "bytes_in_flight_max": 268_435_456_u64,
+            "ops": {"cores": 1.5, "cpu_s": 2.25, "queue": 3, "queue_max": 256, "busy": 7, "unsuited": 1,
+                "stages": [{"stage": "cut", "samples": 2_000, "bytes": 5_000_000_u64}, {"stage": "raw", "samples": 0}]},
             "sets": [{"name": "train", "digest": "00112233445566778899aabbccddeeff", "node": {
                 "samples": 60_000, "served": [750, 0, 0, 0, 250], "served_bytes": [7_500, 0, 0, 0, 2_500],
                 "memory_bytes": 50, "memory_bytes_max": 100, "memory_entries": 5,
@@ -238,6 +275,8 @@ mod tests {
             "up 1 h 2 min",
             "2 of 4,096",
             "now 1,000 samples/s, 4.0 MB/s",
+            "1.5 cores, 2.2 s of CPU; 3 of 256 wait; 7 sent raw",
+            "2,000 cut (5.0 MB)",
             "train (60,000 samples, digest 001122334455)",
             "50 B of 100 B, 5 samples",
             "75.0 %  750 samples, 7.5 kB",

@@ -263,3 +263,52 @@ fn a_dead_a_hanging_and_a_slow_peer_change_nothing() {
 fn served(place: &Place, url: &str) -> u64 {
     place.run(&["status", url, "--json"]).good().json()[0]["samples"].as_u64().unwrap()
 }
+
+/// The batches of some epochs of a loader on a node, and what the last report says of the split.
+fn split_epochs(place: &Place, url: &str, policy: &str, epochs: u64) -> (Vec<u64>, String) {
+    let settings = [
+        ("split.policy", policy),
+        ("split.link_bytes_per_s", "1MB"),
+        ("catalog.folder", text(&place.path("catalogs"))),
+        ("loader.batch", "10"),
+    ];
+    let settings = settings.map(|(key, value)| (key.to_string(), value.to_string()));
+    let config = Config::load(None, &settings).unwrap();
+    let opened = open::catalog(url, config.settings(), false, &mut |_| ControlFlow::Continue(())).unwrap();
+    let set = Arc::new(open::data_set(opened.catalog, config.settings(), &|| false).unwrap());
+    let recipe = open::recipe("imagenet-train").unwrap();
+    let loader = Loader::new(set, recipe.as_ref(), config.settings().loader()).unwrap();
+    let (mut prints, mut said) = (Vec::new(), String::new());
+    for epoch in 0..epochs {
+        let mut running = loader.epoch(epoch, 0).unwrap();
+        while let Some(batch) = running.next_batch().unwrap() {
+            prints.push(batch.fingerprint());
+        }
+        running.end();
+        said = running.report().to_string();
+    }
+    (prints, said)
+}
+
+#[test]
+fn a_node_runs_ops_with_the_cores_it_is_given() {
+    let place = Place::new();
+    place.photos(60);
+    let serving = Serving::start(&place, &["--listen", "127.0.0.1:0", "--cores", "1.5"]);
+    let (plain, _) = split_epochs(&place, serving.url(), "none", 2);
+    let (best, said) = split_epochs(&place, serving.url(), "best", 2);
+    assert_eq!(best, plain, "the same pixels wherever samples are cut");
+    assert!(said.contains("split best") && said.contains("over the link instead of"), "{said}");
+    let ran = place.run(&["status", serving.url()]).good();
+    for words in ["1.5 cores", "stages", "cut ("] {
+        assert!(ran.out.contains(words), "{words:?} is missing in\n{}", ran.out);
+    }
+    drop(serving);
+    let idle = Serving::start(&place, &["--listen", "127.0.0.1:0", "--cores", "0"]);
+    let (raw, said) = split_epochs(&place, idle.url(), "best", 2);
+    assert!(raw == plain && said.contains("no cores"), "{said}");
+    let photos = place.path("photos");
+    for cores in ["-1", "many", "nan", "1e9"] {
+        place.run(&["serve", text(&photos), "--cores", cores]).bad(2, &["serve.cores", "0.5"]);
+    }
+}

@@ -1,6 +1,7 @@
 //! The settings of `gristmill serve` and of those who ask it.
 
-use super::{HOUR_MS, Key, U32_MAX, WEEK_MS, bytes_to, format_bytes, shown, text, whole};
+use super::split::{cores, show_auto};
+use super::{HOUR_MS, Key, U32_MAX, WEEK_MS, bytes_to, format_bytes, list, shown, text, whole};
 
 /// Every setting of the wire.
 pub(super) const SERVE: &[Key] = &[
@@ -99,6 +100,42 @@ pub(super) const SERVE: &[Key] = &[
         whole::<usize, 0, 1_024>,
         shown
     ),
+    key!(
+        "serve.cores",
+        "cores that run ops for clients, fractions included; 0 runs none, auto takes half of the cores",
+        serve.cores,
+        cores,
+        show_auto
+    ),
+    key!(
+        "serve.op_queue_max",
+        "samples that may wait for ops; more are sent raw",
+        serve.op_queue_max,
+        whole::<u64, 0, 65_536>,
+        shown
+    ),
+    key!(
+        "serve.op_queue_bytes_max",
+        "bytes of samples that may wait for ops; more are sent raw",
+        serve.op_queue_bytes_max,
+        bytes_to::<0, U32_MAX>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "serve.op_scratch_bytes_max",
+        "working memory of one op thread; a sample that needs more is sent raw",
+        serve.op_scratch_bytes_max,
+        bytes_to::<1, { 1 << 34 }>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
+        "serve.peers",
+        "all nodes that share one cache, this one included: URLs or dns:host:port/name, separated by commas",
+        peers,
+        list,
+        |peers: &Vec<String>| peers.join(",")
+    ),
+    key!("serve.advertise", "this node's own URL among serve.peers", advertise, text, shown),
     key!(
         "client.tls_ca",
         "certificate authority (PEM) that signed the node's certificate; with it TLS is used",

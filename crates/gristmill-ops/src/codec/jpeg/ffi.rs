@@ -14,12 +14,19 @@ use turbojpeg::raw;
 
 use crate::Rect;
 
-/// One decompressor of the library.
+/// Each scan of a progressive picture is a pass over all of it: a small file must not ask for thousands. Real ones
+/// have about ten.
+const SCANS_MAX: c_int = 1_000;
+
+/// One decompressor of the library, which may also be able to transform.
 pub(super) struct Handle(raw::tjhandle);
 
 // SAFETY: the library keeps everything about a decompressor behind its handle and has no thread affinity; `&mut`
 // on every call keeps two threads from using one handle at a time.
 unsafe impl Send for Handle {}
+
+/// How a cut is written: nothing but the part's blocks, with the Huffman tables that suit them best.
+const CUT_OPTIONS: u32 = raw::TJXOPT_CROP | raw::TJXOPT_COPYNONE | raw::TJXOPT_OPTIMIZE;
 
 /// What the header of a picture says, as the library's own numbers.
 #[derive(Debug, Clone, Copy)]
@@ -69,14 +76,24 @@ impl Pixels {
 
 impl Handle {
     pub(super) fn new() -> Result<Handle, Complaint> {
+        Handle::of_kind(raw::TJINIT_TJINIT_DECOMPRESS)
+    }
+
+    /// One that can also [`cut`](Handle::cut).
+    pub(super) fn transformer() -> Result<Handle, Complaint> {
+        Handle::of_kind(raw::TJINIT_TJINIT_TRANSFORM)
+    }
+
+    fn of_kind(kind: raw::TJINIT) -> Result<Handle, Complaint> {
         // SAFETY: takes a plain number and returns a new handle, or null.
-        let handle = unsafe { raw::tj3Init(raw::TJINIT_TJINIT_DECOMPRESS as c_int) };
+        let handle = unsafe { raw::tj3Init(kind as c_int) };
         if handle.is_null() {
             return Err(Complaint { warning: false, message: "no memory for a decoder".to_owned() });
         }
         let mut handle = Handle(handle);
         // Colour profiles are not used: without this the library copies them out of every file.
         handle.set(raw::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
+        handle.set(raw::TJPARAM_TJPARAM_SCANLIMIT, SCANS_MAX)?;
         Ok(handle)
     }
 
@@ -176,6 +193,58 @@ impl Handle {
             )
         };
         self.outcome(status)
+    }
+
+    /// Appends a JPEG of `region`, which must start at a whole MCU, to `out`; its blocks are those of the picture.
+    ///
+    /// A warning is a failure: the library then made up what it could not read. Its memory stays below
+    /// `memory_bytes_max`, in whole mebibytes.
+    pub(super) fn cut(
+        &mut self,
+        data: &[u8],
+        region: Rect,
+        memory_bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Complaint> {
+        let memory = c_int::try_from(memory_bytes_max >> 20).unwrap_or(c_int::MAX).max(1);
+        self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, memory)?;
+        let transform = raw::tjtransform {
+            r: raw::tjregion {
+                x: region.x as c_int,
+                y: region.y as c_int,
+                w: region.width as c_int,
+                h: region.height as c_int,
+            },
+            op: raw::TJXOP_TJXOP_NONE as c_int,
+            options: CUT_OPTIONS as c_int,
+            data: std::ptr::null_mut(),
+            customFilter: None,
+        };
+        let (mut result, mut length) = (std::ptr::null_mut::<u8>(), 0);
+        // SAFETY: pointer and length of `data` are those of one live slice, which the library only reads during the
+        // call. There is one transform, and one place each for the buffer, which the library allocates because it is
+        // null, and for its length.
+        let status = unsafe {
+            raw::tj3Transform(
+                self.0,
+                data.as_ptr(),
+                data.len() as _,
+                1,
+                &raw mut result,
+                &raw mut length,
+                &raw const transform,
+            )
+        };
+        let outcome = self.outcome(status);
+        if !result.is_null() {
+            if outcome.is_ok() {
+                // SAFETY: on success the library wrote `length` bytes into the buffer that it allocated.
+                out.extend_from_slice(unsafe { std::slice::from_raw_parts(result, length as usize) });
+            }
+            // SAFETY: the buffer is the library's and is not used again.
+            unsafe { raw::tj3Free(result.cast()) };
+        }
+        outcome
     }
 
     /// Says which region of the picture the next call decodes, at which part of its size.

@@ -4,7 +4,9 @@ use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
 use gristmill_core::SampleId;
 use gristmill_node::node::Ask;
-use gristmill_node::wire::{Fetch, HEADER_BYTES, Header, Hello, SamplesHead, Verb, end_frame, put_frame};
+use gristmill_node::wire::{
+    Fetch, HEADER_BYTES, Header, Hello, Rows, SamplesHead, Verb, end_frame, put_frame,
+};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -139,7 +141,7 @@ impl Conn {
                 while came < samples {
                     let length = self.frame(Verb::Samples)?;
                     let count = SamplesHead::count(&self.into[..length])?;
-                    if length != SamplesHead::bytes(count) + count * sample_bytes as usize {
+                    if length != SamplesHead::bytes(count, Rows::Plain) + count * sample_bytes as usize {
                         bail!("the node sent an error, or samples of other sizes");
                     }
                     came += count;

@@ -1,0 +1,278 @@
+//! The pool that runs the first ops of recipes beside the node: its own threads, its own bounded queue.
+//!
+//! Serving raw bytes never waits for ops. A sample whose stage is wanted is read as always and then queued here; when the
+//! queue is full, by entries or by bytes, it is not taken, and its raw bytes go out at once. Ops have so many cores and no
+//! more: a fraction is kept by resting after each sample, for as long as its CPU time is over the share.
+//!
+//! Deliberately not here: keeping what comes out. A crop is random, so it is of use to one epoch only.
+
+use super::ServeOptions;
+use crate::split::{Shortfall, Wish};
+use crate::{Error, Result};
+use bytes::Bytes;
+use gristmill_core::SampleId;
+use gristmill_ops::{Draw, Pipeline, Scratch, Stage};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Rests shorter than this are put off, since the clock is not that good.
+const REST_LEAST: Duration = Duration::from_millis(2);
+/// How long a thread rests before it looks whether the pool has ended.
+const REST_MOST: Duration = Duration::from_millis(50);
+/// The most that one sample may cost in rest.
+const DEBT_MAX: Duration = Duration::from_secs(2);
+
+/// One sample that is to be brought to a stage.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) id: SampleId,
+    pub(super) wish: Wish,
+    pub(super) bytes: Bytes,
+}
+
+/// What became of it; without bytes the raw ones are the answer.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) bytes: Option<Bytes>,
+    pub(super) stage: Stage,
+    pub(super) shortfall: Shortfall,
+    pub(super) cpu_ns: u64,
+}
+
+impl Done {
+    pub(super) fn short(shortfall: Shortfall) -> Done {
+        Done { bytes: None, stage: Stage::Raw, shortfall, cpu_ns: 0 }
+    }
+}
+
+/// The pool; dropping it ends its threads.
+#[derive(Debug)]
+pub(super) struct Ops {
+    shared: Arc<Queue>,
+    threads: Vec<JoinHandle<()>>,
+    cores: f64,
+}
+
+#[derive(Debug)]
+struct Queue {
+    state: Mutex<State>,
+    bell: Condvar,
+    entries_max: usize,
+    bytes_max: u64,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<(Job, oneshot::Sender<Done>)>,
+    bytes: u64,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    samples: [AtomicU64; 7],
+    bytes: [AtomicU64; 7],
+    cpu_ns: AtomicU64,
+    busy: AtomicU64,
+    unsuited: AtomicU64,
+}
+
+/// What the pool did since the node started.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OpsReport {
+    /// The cores it may use.
+    pub cores: f64,
+    /// CPU time of ops.
+    pub cpu_s: f64,
+    /// Samples that wait for it.
+    pub queue: u64,
+    /// The limit on them.
+    pub queue_max: u64,
+    /// Samples that were asked for at a stage and answered raw because the queue was full.
+    pub busy: u64,
+    /// Those that were answered raw because the stage does not suit them.
+    pub unsuited: u64,
+    /// Samples that were asked for at a stage, by the stage they were sent at.
+    pub stages: Vec<StageCount>,
+}
+
+/// What was sent at one stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct StageCount {
+    /// The stage.
+    pub stage: Stage,
+    /// Samples.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Ops {
+    /// Starts the threads of the pool.
+    pub(super) fn start(options: &ServeOptions) -> Result<Ops> {
+        let cores = options.op_cores();
+        let shared = Arc::new(Queue {
+            state: Mutex::default(),
+            bell: Condvar::new(),
+            entries_max: options.op_queue_max as usize,
+            bytes_max: options.op_queue_bytes_max,
+            counts: Counts::default(),
+        });
+        let many = cores.ceil() as usize;
+        let mut ops = Ops { shared, threads: Vec::with_capacity(many), cores };
+        for i in 0..many {
+            let (queue, share) = (ops.shared.clone(), cores / many as f64);
+            let thread = std::thread::Builder::new().name(format!("grist-op-{i}"));
+            let thread =
+                thread.spawn(move || queue.work(share)).map_err(|e| Error::io("start", "a thread", e))?;
+            ops.threads.push(thread);
+        }
+        Ok(ops)
+    }
+
+    /// The cores that ops may use.
+    pub(super) fn cores(&self) -> f64 {
+        self.cores
+    }
+
+    /// Has a sample brought to its stage; none if there is too much to do already.
+    pub(super) fn submit(&self, job: Job) -> Option<oneshot::Receiver<Done>> {
+        let (tell, done) = oneshot::channel();
+        let size = job.bytes.len() as u64;
+        let mut state = self.shared.lock();
+        let full = state.jobs.len() >= self.shared.entries_max || state.bytes + size > self.shared.bytes_max;
+        if self.threads.is_empty() || full {
+            drop(state);
+            self.shared.counts.busy.fetch_add(1, Relaxed);
+            return None;
+        }
+        state.bytes += size;
+        state.jobs.push_back((job, tell));
+        drop(state);
+        self.shared.bell.notify_one();
+        Some(done)
+    }
+
+    /// Notes how a sample was sent that was asked for at a stage.
+    pub(super) fn sent(&self, stage: Stage, shortfall: Shortfall, bytes: usize) {
+        let counts = &self.shared.counts;
+        counts.samples[stage as usize].fetch_add(1, Relaxed);
+        counts.bytes[stage as usize].fetch_add(bytes as u64, Relaxed);
+        if shortfall == Shortfall::Sample {
+            counts.unsuited.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn report(&self) -> OpsReport {
+        let counts = &self.shared.counts;
+        let stage = |stage: Stage| StageCount {
+            stage,
+            samples: counts.samples[stage as usize].load(Relaxed),
+            bytes: counts.bytes[stage as usize].load(Relaxed),
+        };
+        OpsReport {
+            cores: self.cores,
+            cpu_s: counts.cpu_ns.load(Relaxed) as f64 / 1e9,
+            queue: self.shared.lock().jobs.len() as u64,
+            queue_max: self.shared.entries_max as u64,
+            busy: counts.busy.load(Relaxed),
+            unsuited: counts.unsuited.load(Relaxed),
+            stages: Stage::ALL.map(stage).to_vec(),
+        }
+    }
+}
+
+impl Drop for Ops {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ended = true;
+        // Those who wait hear that nothing will come.
+        state.jobs.clear();
+        drop(state);
+        self.shared.bell.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Option<(Job, oneshot::Sender<Done>)> {
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some((job, tell)) = state.jobs.pop_front() {
+                state.bytes -= job.bytes.len() as u64;
+                // Whoever asked may be gone.
+                if !tell.is_closed() {
+                    return Some((job, tell));
+                }
+                continue;
+            }
+            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Works until the pool ends, at most the `share` of the time.
+    fn work(&self, share: f64) {
+        let (mut scratch, mut out, mut debt) = (Scratch::new(), Vec::new(), Duration::ZERO);
+        while let Some((job, tell)) = self.next() {
+            let done = run(&job, &mut scratch, &mut out);
+            self.counts.cpu_ns.fetch_add(done.cpu_ns, Relaxed);
+            debt += Duration::from_nanos(done.cpu_ns).mul_f64(1.0 / share - 1.0);
+            // Whoever asked may be gone.
+            let _ = tell.send(done);
+            if debt > REST_LEAST {
+                let since = Instant::now();
+                self.rest(debt.min(DEBT_MAX));
+                debt = debt.min(DEBT_MAX).saturating_sub(since.elapsed());
+            }
+        }
+    }
+
+    /// Waits, but not long beyond the pool's end.
+    fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.lock().ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(REST_MOST));
+        }
+    }
+}
+
+/// Brings one sample to its stage; whatever goes wrong, its raw bytes are still there.
+fn run(job: &Job, scratch: &mut Scratch, out: &mut Vec<u8>) -> Done {
+    let Job { pipeline, id, wish, bytes } = job;
+    let draw = Draw { seed: wish.seed, epoch: wish.epoch, sample: *id };
+    let advance = AssertUnwindSafe(|| pipeline.advance(scratch, draw, bytes, wish.stage, out));
+    let Ok(advanced) = std::panic::catch_unwind(advance) else {
+        *scratch = Scratch::new();
+        return Done::short(Shortfall::Sample);
+    };
+    let cpu_ns = advanced.cpu_ns;
+    if advanced.stage == Stage::Raw || out.len() > wish.bytes_max as usize {
+        out.clear();
+        let shortfall = if wish.stage == Stage::Raw { Shortfall::None } else { Shortfall::Sample };
+        return Done { cpu_ns, ..Done::short(shortfall) };
+    }
+    let made = Bytes::copy_from_slice(out);
+    Done { bytes: Some(made), stage: advanced.stage, shortfall: Shortfall::None, cpu_ns }
+}

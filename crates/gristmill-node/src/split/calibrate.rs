@@ -1,0 +1,108 @@
+//! A few samples asked for at every stage: how many bytes they come to, what they cost the node, what is left here.
+//!
+//! These are fetched beside the epoch, of samples whose pictures are known already, and used for nothing else. The node
+//! says its CPU time with each; the rest of the ops runs on this thread under the CPU clock. Small and large samples
+//! are taken in proportion.
+
+use super::splitter::Splitter;
+use super::{Shortfall, Staged, StagedAsk, Wish};
+use crate::client::Client;
+use crate::node::Ask;
+use futures::StreamExt;
+use futures::executor::block_on;
+use gristmill_core::SampleId;
+use gristmill_core::split::profile::MEASURED_MIN;
+use gristmill_ops::{Draw, Scratch, Stage};
+use rustix::time::{ClockId, clock_gettime};
+
+/// How many are under way at once: not so many that others at the node would notice.
+const UNDER_WAY: usize = 4;
+/// The stages in turn; the more there is to learn about one, the more often it comes.
+const TURN: [Stage; 10] = [
+    Stage::Cut,
+    Stage::Packed,
+    Stage::Cropped,
+    Stage::Cut,
+    Stage::Packed,
+    Stage::Finished,
+    Stage::Cut,
+    Stage::Packed,
+    Stage::Cropped,
+    Stage::Cut,
+];
+
+/// CPU time of this thread.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+impl Splitter {
+    /// Asks for some samples at every stage and notes what comes.
+    pub(super) fn ask_for_some(&self, client: &Client, epoch: u64) -> Result<(), String> {
+        let Some(pipeline) = &self.pipeline else { return Err("there is no recipe".into()) };
+        let asks = self.asks(epoch);
+        if asks.is_empty() {
+            return Err("no picture was seen yet".into());
+        }
+        let fetch =
+            |(stage, ask): (Stage, StagedAsk)| async move { (stage, ask, client.fetch_staged(&[ask]).await) };
+        let (mut scratch, mut out) = (Scratch::new(), vec![0; pipeline.output().bytes()]);
+        let (mut learnt, mut busy, mut bytes, mut trouble) = (0_u64, 0_u64, 0_u64, None);
+        block_on(async {
+            let mut came = futures::stream::iter(asks).map(fetch).buffer_unordered(UNDER_WAY);
+            while let Some((stage, ask, answer)) = came.next().await {
+                let staged = match answer.map(|mut all| all.pop()) {
+                    Ok(Some(Ok(staged))) => staged,
+                    Ok(Some(Err(error))) | Err(error) => {
+                        trouble = Some(error.to_string());
+                        continue;
+                    }
+                    Ok(None) => continue,
+                };
+                bytes += staged.served.bytes.len() as u64;
+                busy += u64::from(matches!(staged.shortfall, Shortfall::Busy | Shortfall::Unprepared));
+                let Staged { served, cpu_ns, .. } = &staged;
+                let (Some(wish), true) = (ask.wish, staged.stage == stage) else { continue };
+                let draw = Draw { seed: wish.seed, epoch: wish.epoch, sample: served.id };
+                let begin = thread_cpu_ns();
+                if pipeline.run_from(&mut scratch, draw, stage, &served.bytes, &mut out).is_ok() {
+                    let local_s = (thread_cpu_ns() - begin) as f64 / 1e9;
+                    self.finished_staged(draw, stage, served.bytes.len(), *cpu_ns as f64 / 1e9, local_s);
+                    learnt += 1;
+                }
+            }
+        });
+        self.lock().calibration_bytes += bytes;
+        match trouble {
+            _ if learnt >= MEASURED_MIN => Ok(()),
+            Some(trouble) => Err(format!("the node could not be measured: {trouble}")),
+            None if busy > 0 => Err("the node was too busy to be measured".into()),
+            None => Err("no sample could be brought to any stage".into()),
+        }
+    }
+
+    /// Which samples at which stages.
+    fn asks(&self, epoch: u64) -> Vec<(Stage, StagedAsk)> {
+        let state = self.lock();
+        let mut by_size: Vec<u32> = state.seen.clone();
+        by_size.sort_unstable_by_key(|&id| (self.raw_bytes(SampleId(id)), id));
+        let lossy = self.options.lossy.then_some(Stage::Lossy);
+        let turn: Vec<Stage> = TURN.into_iter().chain(lossy).collect();
+        // So many that even the rarest stage is measured often enough.
+        let wanted = (self.options.calibrate_samples as usize).max(turn.len() * MEASURED_MIN as usize);
+        let known = by_size.len();
+        let one = |at: usize| {
+            // A step that walks through all sizes for every stage.
+            let id = SampleId(*by_size.get((at * known / wanted + at) % known)?);
+            let stage = turn[at % turn.len()];
+            let can_cut = state.pictures.of(id, self.raw_bytes(id)).can_cut;
+            let draw_epoch = epoch + (at / known) as u64;
+            let wish =
+                Wish { stage, epoch: draw_epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };
+            let ask = StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) };
+            (stage != Stage::Cut || can_cut).then_some((stage, ask))
+        };
+        if known == 0 { Vec::new() } else { (0..wanted).filter_map(one).collect() }
+    }
+}

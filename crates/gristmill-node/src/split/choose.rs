@@ -1,0 +1,116 @@
+//! The decision of an epoch: what each sample could come to, put to the core.
+
+use super::report::SplitReport;
+use super::running::Table;
+use super::splitter::Splitter;
+use super::{Expected, SplitMode};
+use gristmill_core::SampleId;
+use gristmill_core::split::{Candidates, Choice, Decided, Resource, Resources, Roles, SplitPolicy, decide};
+use gristmill_ops::{Draw, Stage};
+
+/// The stages that may be chosen; all pixels are never fewer bytes than the file or the crop.
+const STAGES: [Stage; 4] = [Stage::Cut, Stage::Cropped, Stage::Packed, Stage::Finished];
+/// What the core calls them.
+const ROLES: Roles =
+    Roles { decoded: Stage::Decoded as u8, cropped: Stage::Cropped as u8, finished: Stage::Finished as u8 };
+
+/// A decision, ready to be used and told.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) table: Table,
+    pub(super) decided: Decided,
+    policy: SplitPolicy,
+    resources: Resources,
+}
+
+impl Chosen {
+    /// Puts it into the report of an epoch of which so much is over.
+    pub(super) fn tell(&self, report: &mut SplitReport, elapsed_s: f64) {
+        report.policy = self.policy.name().into();
+        report.reason.clone_from(&self.decided.reason);
+        report.predicted_s = Some(elapsed_s + self.decided.after.epoch_s());
+        report.predicted_raw_s = Some(elapsed_s + self.decided.before.epoch_s());
+        report.predicted = Some(self.decided.after.into());
+        report.rates = Some(self.resources.into());
+    }
+}
+
+impl Splitter {
+    /// Decides for these samples; the error says why it cannot be decided.
+    pub(super) fn choose(
+        &self,
+        epoch: u64,
+        order: &[u32],
+        expected: Option<&[Expected]>,
+        resources: Resources,
+    ) -> Result<Chosen, String> {
+        let candidates = self.candidates(epoch, order, expected)?;
+        let decide = |policy| decide(policy, &candidates, &resources, ROLES).map_err(|e| e.to_string());
+        let (policy, decided) = match self.options.mode {
+            SplitMode::Policy(policy) => (policy, decide(policy)?),
+            _ => {
+                let best = decide(SplitPolicy::Best)?;
+                if best.before.bottleneck() == Resource::Link {
+                    (SplitPolicy::Best, best)
+                } else {
+                    (SplitPolicy::None, decide(SplitPolicy::None)?)
+                }
+            }
+        };
+        let mut table = vec![Stage::Raw as u8; self.set.catalog().len() as usize];
+        for (&id, &stage) in order.iter().zip(&decided.stages) {
+            table[id as usize] = stage;
+        }
+        Ok(Chosen { table: Table::Each(table), decided, policy, resources })
+    }
+
+    /// All forms of all samples.
+    fn candidates(
+        &self,
+        epoch: u64,
+        order: &[u32],
+        expected: Option<&[Expected]>,
+    ) -> Result<Candidates, String> {
+        let Some(pipeline) = &self.pipeline else { return Err("there is no recipe".into()) };
+        // Copies, so that the threads that measure are not held up.
+        let state = self.lock();
+        let (pictures, profile) = (state.pictures.clone(), state.profile.clone());
+        drop(state);
+        let mut stages: Vec<u8> = STAGES.map(|stage| stage as u8).to_vec();
+        stages.extend(self.options.lossy.then_some(Stage::Lossy as u8));
+        let mut candidates = Candidates::with_capacity(order.len(), stages.len() + 1);
+        let mut kept: Vec<Choice> = Vec::with_capacity(stages.len() + 1);
+        for (at, &id) in order.iter().enumerate() {
+            let id = SampleId(id);
+            let raw_bytes = self.raw_bytes(id);
+            let draw = Draw { seed: self.seed, epoch, sample: id };
+            let shape = Splitter::shape(&pictures, pipeline, draw, raw_bytes);
+            let choices = profile.choices(&shape, &stages);
+            let expected = expected.map_or(Expected::Missed, |expected| expected[at]);
+            let can_cut = pictures.of(id, raw_bytes).can_cut;
+            kept.clear();
+            for choice in choices.iter() {
+                let Some(stage) = Stage::from_u8(choice.stage) else { continue };
+                if stage != Stage::Raw && expected != Expected::Missed {
+                    continue;
+                }
+                // What follows from the recipe need not be estimated.
+                let exact = pipeline.stage_bytes(stage, shape.width, shape.height);
+                let bytes = match stage {
+                    Stage::Cropped | Stage::Finished => exact.map_or(choice.bytes, |bytes| bytes as f64),
+                    _ => choice.bytes,
+                };
+                // The node would send it raw.
+                let pointless = matches!(stage, Stage::Cut | Stage::Packed) && bytes >= f64::from(raw_bytes);
+                if !(pointless || stage == Stage::Cut && !can_cut) {
+                    kept.push(Choice { bytes, ..*choice });
+                }
+            }
+            if kept.is_empty() {
+                return Err("too few samples were measured to decide anything".into());
+            }
+            candidates.push(if expected == Expected::Here { 0.0 } else { 1.0 }, &kept);
+        }
+        Ok(candidates)
+    }
+}

@@ -1,0 +1,270 @@
+//! The split of one epoch while it runs: what to wish for each sample, and what came of it.
+//!
+//! A first epoch starts unsplit. Once some samples were measured a thread of its own learns how fast the node is, and if
+//! the epoch is a long one, decides for the rest of it without waiting for its end.
+
+use super::measured::Measured;
+use super::report::SplitReport;
+use super::splitter::Splitter;
+use super::{Shortfall, Staged, Wish};
+use crate::access::Access;
+use crate::client::Client;
+use gristmill_core::SampleId;
+use gristmill_ops::{Draw, Stage};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+/// Pictures that must be seen before the node is asked for some at every stage.
+const SEEN_LEAST: u64 = 64;
+/// The most bytes of all pixels of a sample whose picture was not seen.
+const DECODED_BYTES_MAX: u64 = 64 << 20;
+/// What a form may have beside what is known of it.
+const HEADER_BYTES: u64 = 64;
+/// How often the thread of a long first epoch looks whether enough was measured.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The stage of every sample.
+#[derive(Debug)]
+pub(super) enum Table {
+    Raw,
+    All(Stage),
+    /// By id.
+    Each(Vec<u8>),
+}
+
+impl Table {
+    fn stage(&self, id: SampleId) -> Stage {
+        match self {
+            Table::Raw => Stage::Raw,
+            Table::All(stage) => *stage,
+            Table::Each(stages) => {
+                stages.get(id.0 as usize).and_then(|stage| Stage::from_u8(*stage)).unwrap_or(Stage::Raw)
+            }
+        }
+    }
+}
+
+/// The split of one epoch.
+#[derive(Debug)]
+pub(crate) struct Running {
+    splitter: Arc<Splitter>,
+    epoch: u64,
+    order: Vec<u32>,
+    access: Option<Arc<dyn Access>>,
+    /// The node that runs ops; none if everything comes raw.
+    client: Option<Client>,
+    table: RwLock<Table>,
+    report: Mutex<SplitReport>,
+    measured: Measured,
+    /// Samples that were asked for so far.
+    asked: AtomicU64,
+    started: Instant,
+    /// Whether the thread that learns about the node was started.
+    learning: AtomicBool,
+    over: AtomicBool,
+    raw_bytes_max: u64,
+}
+
+impl Running {
+    #[expect(clippy::too_many_arguments, reason = "one caller, which has them all at hand")]
+    pub(super) fn new(
+        splitter: Arc<Splitter>,
+        epoch: u64,
+        order: Vec<u32>,
+        access: Option<Arc<dyn Access>>,
+        client: Option<Client>,
+        table: Table,
+        report: SplitReport,
+        raw_bytes_max: u64,
+    ) -> Running {
+        // What is decided already needs no thread.
+        let decided = !matches!(table, Table::Raw) || client.is_none();
+        Running {
+            splitter,
+            epoch,
+            order,
+            access,
+            client,
+            table: RwLock::new(table),
+            report: Mutex::new(report),
+            measured: Measured::new(),
+            asked: AtomicU64::new(0),
+            started: Instant::now(),
+            learning: AtomicBool::new(decided),
+            over: AtomicBool::new(false),
+            raw_bytes_max,
+        }
+    }
+
+    /// How far a sample is to have come, and what that may take of the memory for samples on their way.
+    pub(crate) fn wish(&self, id: SampleId, seed: u64) -> Option<Wish> {
+        let stage = self.table.read().unwrap_or_else(PoisonError::into_inner).stage(id);
+        self.client.as_ref().filter(|_| stage != Stage::Raw)?;
+        let bytes_max = self.splitter.bytes_max(stage, id);
+        let bytes_max = bytes_max.min(u32::try_from(self.raw_bytes_max).unwrap_or(u32::MAX));
+        Some(Wish { stage, epoch: self.epoch, seed, bytes_max })
+    }
+
+    /// What a sample may take of the memory for samples on their way.
+    pub(crate) fn cost(&self, id: SampleId) -> u64 {
+        let raw = u64::from(self.splitter.raw_bytes(id));
+        self.wish(id, 0).map_or(raw, |wish| raw.max(wish.bytes_max.into()))
+    }
+
+    /// A sample is asked for.
+    pub(crate) fn asked(&self) {
+        self.asked.fetch_add(1, Relaxed);
+    }
+
+    /// A sample came while others were under way; `wanted` if a stage was wished for.
+    pub(crate) fn came(&self, staged: &Staged, wanted: bool, under_way: usize) {
+        let tier = staged.served.tier;
+        let across = match &self.access {
+            Some(access) => access.is_across(tier),
+            None => true,
+        };
+        if across && staged.shortfall != Shortfall::Away {
+            let raw_bytes = self.splitter.raw_bytes(staged.served.id).into();
+            self.measured.came(staged, wanted, raw_bytes, under_way);
+        } else {
+            self.measured.fell_short(staged.shortfall);
+        }
+    }
+
+    /// Nothing was under way until now.
+    pub(crate) fn idle(&self) {
+        self.measured.idle();
+    }
+
+    /// What the node sent could not be finished.
+    pub(crate) fn damaged(&self) {
+        self.measured.fell_short(Shortfall::Damaged);
+    }
+
+    /// The consumer had a batch of so many samples for so long.
+    pub(crate) fn consumed(&self, samples: u64, took: Duration) {
+        self.measured.consumed(samples, took);
+    }
+
+    /// A sample was finished here in so much CPU time.
+    pub(crate) fn finished(
+        self: &Arc<Running>,
+        draw: Draw,
+        stage: Stage,
+        bytes: &[u8],
+        upstream_ns: u64,
+        local_ns: u64,
+    ) {
+        if self.client.is_none() {
+            return;
+        }
+        let local_s = local_ns as f64 / 1e9;
+        if stage == Stage::Raw {
+            self.splitter.finished_raw(draw, bytes, local_s);
+        } else {
+            self.splitter.finished_staged(draw, stage, bytes.len(), upstream_ns as f64 / 1e9, local_s);
+        }
+        if !self.learning.load(Relaxed) {
+            let enough = SEEN_LEAST.min(self.order.len() as u64 / 2).max(1);
+            if self.splitter.lock().pictures.seen() >= enough && !self.learning.swap(true, Relaxed) {
+                self.learn_beside();
+            }
+        }
+    }
+
+    /// Starts the thread that learns how fast the node is. If none can be started the next epoch does it.
+    fn learn_beside(self: &Arc<Running>) {
+        let Some(client) = self.client.clone() else { return };
+        let (splitter, epoch, this) = (Arc::clone(&self.splitter), self.epoch, Arc::downgrade(self));
+        let long = self.order.len() as u64 > 2 * u64::from(splitter.options.profile_samples);
+        let learn = move || {
+            let learnt = splitter.calibrate_now(&client, epoch);
+            if learnt.is_ok() && long {
+                decide_for_the_rest(&this, &client);
+            }
+        };
+        let _ = std::thread::Builder::new().name("grist-split".into()).spawn(learn);
+    }
+
+    /// Ends the epoch and takes what it measured.
+    pub(crate) fn end(&self) {
+        if self.over.swap(true, Relaxed) {
+            return;
+        }
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let tight = report.predicted.is_none_or(|predicted| {
+            predicted.link_s >= predicted.upstream_s.max(predicted.local_s).max(predicted.accelerator_s)
+        });
+        drop(report);
+        let measured = &self.measured;
+        self.splitter.learn(measured.link_bytes_per_s(), tight, measured.accelerator_samples_per_s());
+    }
+
+    /// What was done so far, in an epoch that took so long.
+    pub(crate) fn report(&self, wall_s: f64) -> SplitReport {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.measured.fill(&mut report);
+        report.measured_s = wall_s;
+        report.profiled = self.splitter.profiled();
+        report.calibration_bytes = self.splitter.lock().calibration_bytes;
+        report
+    }
+
+    /// Decides for what was not asked for yet; none if the epoch is over or nothing can be said.
+    fn redecide(&self, client: &Client) -> Option<()> {
+        let ready = client.ready().ok()?;
+        let (link, accelerator) =
+            (self.measured.link_bytes_per_s(), self.measured.accelerator_samples_per_s());
+        let resources = self.splitter.resources(link, accelerator, ready)?;
+        let rest = self.order.get(self.asked.load(Relaxed) as usize..)?;
+        let expected = self.access.as_ref().map(|access| access.expects(rest));
+        let chosen = self.splitter.choose(self.epoch, rest, expected.as_deref(), resources).ok()?;
+        if self.over.load(Relaxed) {
+            return None;
+        }
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.tell(&mut report, self.started.elapsed().as_secs_f64());
+        report.reason = format!("after {} samples: {}", self.order.len() - rest.len(), report.reason);
+        drop(report);
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = chosen.table;
+        Some(())
+    }
+}
+
+/// Waits until enough of a long first epoch was measured, and decides for the rest of it.
+fn decide_for_the_rest(running: &Weak<Running>, client: &Client) {
+    while let Some(running) = running.upgrade().filter(|running| !running.over.load(Relaxed)) {
+        if running.splitter.profiled() >= u64::from(running.splitter.options.profile_samples) {
+            running.redecide(client);
+            return;
+        }
+        drop(running);
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+impl Splitter {
+    /// The most bytes that a sample may have at a stage.
+    pub(super) fn bytes_max(&self, stage: Stage, id: SampleId) -> u32 {
+        let raw = u64::from(self.raw_bytes(id));
+        let most = match (stage, &self.pipeline) {
+            (Stage::Raw | Stage::Cut | Stage::Packed, _) | (_, None) => raw,
+            (Stage::Cropped | Stage::Finished, Some(pipeline)) => {
+                pipeline.stage_bytes(stage, 0, 0).unwrap_or(raw) + HEADER_BYTES
+            }
+            (Stage::Lossy, Some(pipeline)) => {
+                pipeline.stage_bytes(Stage::Cropped, 0, 0).unwrap_or(raw) + HEADER_BYTES
+            }
+            (Stage::Decoded, Some(pipeline)) => {
+                let state = self.lock();
+                let facts = state.pictures.of(id, raw as u32);
+                let known = state.pictures.knows(id);
+                drop(state);
+                let bytes = pipeline.stage_bytes(stage, facts.width, facts.height).filter(|_| known);
+                bytes.unwrap_or(DECODED_BYTES_MAX) + HEADER_BYTES
+            }
+        };
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,351 @@
+//! What a loader knows about the split from epoch to epoch: pictures, the profile, how fast things are.
+//!
+//! Before an epoch it sees whether there is a node that runs the recipe's ops, learns how fast that node is
+//! (`calibrate`), and decides (`choose`). Whatever is missing for that is no error: the epoch then runs unsplit, and its
+//! report says why.
+
+use super::facts::Pictures;
+use super::running::{Running, Table};
+use super::{SplitMode, SplitOptions, SplitReport};
+use crate::access::Access;
+use crate::client::{Client, Ready};
+use crate::dataset::DataSet;
+use crate::{Error, Result};
+use futures::executor::block_on;
+use gristmill_core::SampleId;
+use gristmill_core::split::profile::{MEASURED_MIN, Measured, Profile, Shape};
+use gristmill_core::split::{Resources, changed};
+use gristmill_ops::{Draw, Pipeline, Recipe, Stage};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long an epoch waits for the calibration at most.
+const CALIBRATION_WAIT: Duration = Duration::from_secs(60);
+/// The most samples among which the calibration picks.
+const SEEN_MAX: usize = 8_192;
+/// Raw samples after which the profile takes no more of them.
+const PROFILED_MAX: u64 = 50_000;
+
+/// Decides where samples are cut, epoch after epoch.
+#[derive(Debug)]
+pub(crate) struct Splitter {
+    pub(super) options: SplitOptions,
+    pub(super) set: Arc<DataSet>,
+    recipe: Option<Recipe>,
+    pub(super) pipeline: Option<Arc<Pipeline>>,
+    pixels_max: u64,
+    pub(super) seed: u64,
+    local_cores: f64,
+    state: Mutex<State>,
+    /// Rings when a calibration ends.
+    calibrated: Condvar,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) pictures: Pictures,
+    pub(super) profile: Profile,
+    /// Samples whose pictures are known, for the calibration to pick from.
+    pub(super) seen: Vec<u32>,
+    pub(super) calibration: Calibration,
+    pub(super) calibration_bytes: u64,
+    link_bytes_per_s: Option<f64>,
+    accelerator_samples_per_s: Option<f64>,
+    /// With what it was decided last, and for how many samples.
+    decided: Option<(Resources, u64)>,
+}
+
+/// Whether it is known how fast the node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Calibration {
+    Not,
+    UnderWay,
+    Done,
+    Failed(String),
+}
+
+/// What a loader hands over.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) set: Arc<DataSet>,
+    pub(crate) recipe: Option<Recipe>,
+    pub(crate) pipeline: Option<Arc<Pipeline>>,
+    pub(crate) pixels_max: u64,
+    pub(crate) seed: u64,
+    pub(crate) threads: usize,
+}
+
+impl Splitter {
+    /// None if nothing is to be split. Rates that cannot be are an error.
+    pub(crate) fn new(options: SplitOptions, ground: Ground) -> Result<Option<Arc<Splitter>>> {
+        if options.mode == SplitMode::None {
+            return Ok(None);
+        }
+        let rates = [
+            ("split.link_bytes_per_s", options.link_bytes_per_s),
+            ("split.accelerator_samples_per_s", options.accelerator_samples_per_s),
+            ("split.local_cores", options.local_cores),
+        ];
+        for (name, rate) in rates {
+            if let Some(rate) = rate.filter(|rate| rate.is_nan() || *rate <= 0.0) {
+                return Err(Error::config(format!("{name} is {rate}; it must be above 0"))
+                    .hint("leave it out and it is measured"));
+            }
+        }
+        if let Some(cores) = options.upstream_cores.filter(|cores| cores.is_nan() || *cores < 0.0) {
+            return Err(Error::config(format!("split.upstream_cores is {cores}; it must be 0 or more")));
+        }
+        let Ground { set, recipe, pipeline, pixels_max, seed, threads } = ground;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let state = State {
+            pictures: Pictures::default(),
+            profile: Profile::new(Stage::Raw as u8),
+            seen: Vec::new(),
+            calibration: Calibration::Not,
+            calibration_bytes: 0,
+            link_bytes_per_s: None,
+            accelerator_samples_per_s: None,
+            decided: None,
+        };
+        Ok(Some(Arc::new(Splitter {
+            local_cores: options.local_cores.unwrap_or(threads.min(cores) as f64),
+            options,
+            set,
+            recipe,
+            pipeline,
+            pixels_max,
+            seed,
+            state: Mutex::new(state),
+            calibrated: Condvar::new(),
+        })))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // What is noted under the lock is plain sums; one that is half noted does no harm.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The split of an epoch over these samples, which are asked for in this order.
+    pub(crate) fn begin(
+        self: &Arc<Splitter>,
+        epoch: u64,
+        order: Vec<u32>,
+        access: Option<Arc<dyn Access>>,
+        raw_bytes_max: u64,
+    ) -> Arc<Running> {
+        let mut report =
+            SplitReport { mode: self.options.mode.name(), policy: "none".into(), ..SplitReport::default() };
+        let offload = access.as_ref().map_or_else(
+            || self.set.upstream().map(|upstream| upstream.client().clone()),
+            |access| access.offload().cloned(),
+        );
+        let mut table = Table::Raw;
+        let mut client = None;
+        match self.ready(offload.as_ref()) {
+            Err(why) => report.reason = why,
+            Ok((node, ready)) => {
+                client = Some(node.clone());
+                match self.table(epoch, &order, access.as_deref(), node, ready, &mut report) {
+                    Ok(decided) => table = decided,
+                    Err(why) => report.reason = why,
+                }
+            }
+        }
+        Arc::new(Running::new(Arc::clone(self), epoch, order, access, client, table, report, raw_bytes_max))
+    }
+
+    /// The node that runs the ops, or why none does.
+    fn ready<'a>(&self, offload: Option<&'a Client>) -> std::result::Result<(&'a Client, Ready), String> {
+        let Some(recipe) = &self.recipe else {
+            return Err("nothing can be split: there is no recipe, so samples stay raw".into());
+        };
+        let Some(client) = offload else {
+            return Err(
+                "nothing can be split: there is no node behind this loader (grist://) whose ops could run \
+                        near the data"
+                    .into(),
+            );
+        };
+        let ready = match client.ready() {
+            Ok(ready) => ready,
+            // Perhaps it can now.
+            Err(_) => block_on(client.prepare(recipe, self.pixels_max))
+                .map_err(|error| format!("everything comes raw: {error}"))?,
+        };
+        Ok((client, ready))
+    }
+
+    /// Where each sample is cut.
+    fn table(
+        &self,
+        epoch: u64,
+        order: &[u32],
+        access: Option<&dyn Access>,
+        client: &Client,
+        ready: Ready,
+        report: &mut SplitReport,
+    ) -> std::result::Result<Table, String> {
+        if let SplitMode::Stage(stage) = self.options.mode {
+            report.reason = format!("every sample is asked for {}", stage.name());
+            return Ok(Table::All(stage));
+        }
+        if self.profiled() < MEASURED_MIN {
+            return Err("the first epoch runs unsplit and is measured".into());
+        }
+        self.calibrate(client, epoch)?;
+        let link = self.lock().link_bytes_per_s;
+        let Some(resources) = self.resources(link, None, ready) else {
+            return Err("the link was never busy, so nothing needs to be split".into());
+        };
+        let resources = self.steady(resources, order.len() as u64);
+        let expected = access.map(|access| access.expects(order));
+        let chosen = self.choose(epoch, order, expected.as_deref(), resources)?;
+        chosen.tell(report, 0.0);
+        Ok(chosen.table)
+    }
+
+    /// Raw samples that were measured.
+    pub(super) fn profiled(&self) -> u64 {
+        self.lock().profile.count(Stage::Raw as u8)
+    }
+
+    /// How fast things are: as the options say, as measured now, or as measured before.
+    pub(super) fn resources(
+        &self,
+        link_now: Option<f64>,
+        accelerator_now: Option<f64>,
+        ready: Ready,
+    ) -> Option<Resources> {
+        let state = self.lock();
+        let options = &self.options;
+        let accelerator =
+            options.accelerator_samples_per_s.or(state.accelerator_samples_per_s).or(accelerator_now);
+        Some(Resources {
+            link_bytes_per_s: options.link_bytes_per_s.or(link_now)?,
+            upstream_cores: options.upstream_cores.unwrap_or(ready.cores),
+            local_cores: self.local_cores,
+            accelerator_samples_per_s: accelerator.unwrap_or(f64::INFINITY),
+        })
+    }
+
+    /// The figures of the last decision, unless they changed by more than a tenth.
+    fn steady(&self, now: Resources, samples: u64) -> Resources {
+        let mut state = self.lock();
+        match state.decided {
+            Some((before, samples_before)) if !changed(&before, &now, samples_before, samples) => before,
+            _ => {
+                state.decided = Some((now, samples));
+                now
+            }
+        }
+    }
+
+    /// Learns how fast the node is, once; another thread's attempt is waited for.
+    fn calibrate(&self, client: &Client, epoch: u64) -> std::result::Result<(), String> {
+        let state = self.lock();
+        let waits = |state: &mut State| state.calibration == Calibration::UnderWay;
+        let waited = self.calibrated.wait_timeout_while(state, CALIBRATION_WAIT, waits);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match state.calibration {
+            Calibration::Done => return Ok(()),
+            Calibration::UnderWay => {
+                return Err("the node takes too long to run ops on a few samples".into());
+            }
+            Calibration::Not | Calibration::Failed(_) => {}
+        }
+        drop(state);
+        self.calibrate_now(client, epoch)
+    }
+
+    /// Learns how fast the node is, if nobody else does.
+    pub(super) fn calibrate_now(&self, client: &Client, epoch: u64) -> std::result::Result<(), String> {
+        let mut state = self.lock();
+        match state.calibration {
+            Calibration::Done | Calibration::UnderWay => return Ok(()),
+            Calibration::Not | Calibration::Failed(_) => state.calibration = Calibration::UnderWay,
+        }
+        drop(state);
+        let outcome = self.ask_for_some(client, epoch);
+        self.lock().calibration = match &outcome {
+            Ok(()) => Calibration::Done,
+            Err(why) => Calibration::Failed(why.clone()),
+        };
+        self.calibrated.notify_all();
+        outcome
+    }
+
+    /// What is known of a sample under a draw.
+    pub(super) fn shape(pictures: &Pictures, pipeline: &Pipeline, draw: Draw, raw_bytes: u32) -> Shape {
+        let facts = pictures.of(draw.sample, raw_bytes);
+        let cut_share = pipeline.cut_share(draw, facts.width, facts.height);
+        Shape { raw_bytes, width: facts.width, height: facts.height, cut_share }
+    }
+
+    pub(super) fn raw_bytes(&self, id: SampleId) -> u32 {
+        self.set.catalog().size(id).unwrap_or(0)
+    }
+
+    /// Notes a raw sample that was finished here: its picture, and how long that took.
+    pub(super) fn finished_raw(&self, draw: Draw, bytes: &[u8], local_s: f64) {
+        let Some(pipeline) = &self.pipeline else { return };
+        let known = self.lock().pictures.knows(draw.sample);
+        // The header is read without the lock.
+        let facts = if known { None } else { pipeline.facts(bytes) };
+        let raw_bytes = self.raw_bytes(draw.sample);
+        let mut state = self.lock();
+        if let Some(facts) = facts {
+            state.pictures.note(draw.sample, facts, raw_bytes, self.set.catalog().len());
+            if state.seen.len() < SEEN_MAX {
+                state.seen.push(draw.sample.0);
+            }
+        }
+        if state.profile.count(Stage::Raw as u8) < PROFILED_MAX {
+            let shape = Splitter::shape(&state.pictures, pipeline, draw, raw_bytes);
+            let measured = Measured {
+                stage: Stage::Raw as u8,
+                bytes: Some(raw_bytes.into()),
+                left_s: Some(local_s),
+                ..Measured::default()
+            };
+            state.profile.measured(&shape, &measured);
+        }
+    }
+
+    /// Notes a sample that came at a stage and was finished here.
+    pub(super) fn finished_staged(
+        &self,
+        draw: Draw,
+        stage: Stage,
+        bytes: usize,
+        upstream_s: f64,
+        local_s: f64,
+    ) {
+        let Some(pipeline) = &self.pipeline else { return };
+        let raw_bytes = self.raw_bytes(draw.sample);
+        let mut state = self.lock();
+        if !state.pictures.knows(draw.sample) || state.profile.count(stage as u8) >= PROFILED_MAX {
+            return;
+        }
+        let shape = Splitter::shape(&state.pictures, pipeline, draw, raw_bytes);
+        // The node's own time takes the place of ours: then nothing has to be run twice here.
+        let measured = Measured {
+            stage: stage as u8,
+            bytes: Some(bytes as f64),
+            ahead_s: Some(upstream_s),
+            left_s: Some(local_s),
+        };
+        state.profile.measured(&shape, &measured);
+    }
+
+    /// Takes what an epoch measured. How fast the link is shows only when it was the bottleneck; otherwise it is at
+    /// least that fast.
+    pub(super) fn learn(&self, link: Option<f64>, link_was_tight: bool, accelerator: Option<f64>) {
+        let mut state = self.lock();
+        state.link_bytes_per_s = match (state.link_bytes_per_s, link) {
+            (Some(before), Some(now)) if !link_was_tight => Some(before.max(now)),
+            (before, now) => now.or(before),
+        };
+        state.accelerator_samples_per_s = accelerator.or(state.accelerator_samples_per_s);
+    }
+}
