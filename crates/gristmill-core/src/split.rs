@@ -215,6 +215,8 @@ fn reason(
         "the policy is none, so nothing is moved"
     } else if resources.upstream_cores == 0.0 {
         "the upstream node gives no cores, so every sample comes raw"
+    } else if matches!(policy, SplitPolicy::All | SplitPolicy::Resize) {
+        "no sample that is fetched can be brought to that form upstream, so nothing is moved"
     } else if bottleneck == Resource::Accelerator {
         "less traffic would not shorten the epoch, so nothing is moved"
     } else if policy == SplitPolicy::Fastflow && bottleneck == Resource::Link {

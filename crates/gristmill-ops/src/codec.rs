@@ -5,9 +5,11 @@
 //! torchvision does).
 
 mod jpeg;
+mod packed;
 mod png;
 
-pub(crate) use jpeg::{JpegCutter, JpegDecoder, Outline, PartOf, usual_part};
+pub(crate) use jpeg::{JpegDecoder, JpegEncoder, Outline, PartOf, cut as cut_jpeg, usual_part};
+pub(crate) use packed::{pack, unpack};
 pub(crate) use png::{decode as decode_png, encode as encode_png, size as png_size};
 
 use crate::{Limits, OpError};

@@ -203,12 +203,12 @@ impl Pipeline {
 
     fn decode(&self, scratch: &mut Scratch, draw: Draw, bytes: &[u8]) -> Result<Frame, OpError> {
         match self.encoding {
-            Encoding::Raw(raw) => self.decode_raw(scratch, bytes, raw),
+            Encoding::Raw(raw) => Pipeline::decode_raw(scratch, bytes, raw),
             Encoding::Sniffed => self.decode_sniffed(scratch, draw, bytes),
         }
     }
 
-    fn decode_raw(&self, scratch: &mut Scratch, bytes: &[u8], raw: RawImage) -> Result<Frame, OpError> {
+    fn decode_raw(scratch: &mut Scratch, bytes: &[u8], raw: RawImage) -> Result<Frame, OpError> {
         if bytes.len() as u64 != raw.bytes() {
             return Err(OpError::WrongLength {
                 expected_bytes: raw.bytes(),

@@ -135,11 +135,11 @@ pub(super) fn best(candidates: &Candidates, resources: &Resources, roles: Roles)
         &|| policy::fastflow(candidates, resources, roles),
         &|| policy::sophon(candidates, resources, roles, Stop::Published),
     ];
-    for other in others {
-        let other = other();
-        let other_s = epoch_s(&other);
-        if other_s < best_s {
-            (picks, best_s) = (other, other_s);
+    for decide in others {
+        let rival = decide();
+        let rival_s = epoch_s(&rival);
+        if rival_s < best_s {
+            (picks, best_s) = (rival, rival_s);
         }
     }
     picks

@@ -147,7 +147,7 @@ impl Candidates {
         f64::from(self.misses[sample])
     }
 
-    /// Every sample's probability and forms, from `first` on, each `step`th.
+    /// Every `step`th sample, with its probability and its forms.
     pub(super) fn every(&self, step: usize) -> impl Iterator<Item = (usize, f64, &[Entry])> {
         (0..self.len()).step_by(step).map(|sample| (sample, self.miss(sample), self.of(sample)))
     }

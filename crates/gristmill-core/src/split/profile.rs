@@ -2,8 +2,8 @@
 //!
 //! Per form of a sample three figures matter: its bytes, the CPU seconds to bring a raw sample there, and the seconds
 //! that are then left. Each is fitted by least squares on the raw bytes, the pixels, and both times the share of the
-//! picture that the crop needs, in running sums: a profile takes a few kilobytes however long the epoch. Upstream cores may be slower or
-//! faster than ours; a short calibration gives a factor per form.
+//! picture that the crop needs, in running sums: a profile takes a few kilobytes however long the epoch. Upstream cores
+//! may be slower or faster than ours; a short calibration gives a factor per form.
 //!
 //! A form that was measured fewer than [`MEASURED_MIN`] times is left out rather than guessed. Deliberately not here:
 //! clocks, and exact sizes that follow from the recipe (the caller may overwrite an estimate).

@@ -46,15 +46,14 @@ impl Splitter {
     ) -> Result<Chosen, String> {
         let candidates = self.candidates(epoch, order, expected)?;
         let decide = |policy| decide(policy, &candidates, &resources, ROLES).map_err(|e| e.to_string());
-        let (policy, decided) = match self.options.mode {
-            SplitMode::Policy(policy) => (policy, decide(policy)?),
-            _ => {
-                let best = decide(SplitPolicy::Best)?;
-                if best.before.bottleneck() == Resource::Link {
-                    (SplitPolicy::Best, best)
-                } else {
-                    (SplitPolicy::None, decide(SplitPolicy::None)?)
-                }
+        let (policy, decided) = if let SplitMode::Policy(policy) = self.options.mode {
+            (policy, decide(policy)?)
+        } else {
+            let best = decide(SplitPolicy::Best)?;
+            if best.before.bottleneck() == Resource::Link {
+                (SplitPolicy::Best, best)
+            } else {
+                (SplitPolicy::None, decide(SplitPolicy::None)?)
             }
         };
         let mut table = vec![Stage::Raw as u8; self.set.catalog().len() as usize];

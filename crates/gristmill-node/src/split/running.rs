@@ -257,10 +257,10 @@ impl Splitter {
                 pipeline.stage_bytes(Stage::Cropped, 0, 0).unwrap_or(raw) + HEADER_BYTES
             }
             (Stage::Decoded, Some(pipeline)) => {
-                let state = self.lock();
-                let facts = state.pictures.of(id, raw as u32);
-                let known = state.pictures.knows(id);
-                drop(state);
+                let guard = self.lock();
+                let facts = guard.pictures.of(id, raw as u32);
+                let known = guard.pictures.knows(id);
+                drop(guard);
                 let bytes = pipeline.stage_bytes(stage, facts.width, facts.height).filter(|_| known);
                 bytes.unwrap_or(DECODED_BYTES_MAX) + HEADER_BYTES
             }

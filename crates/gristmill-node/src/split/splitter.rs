@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long an epoch waits for the calibration at most.
-const CALIBRATION_WAIT: Duration = Duration::from_secs(60);
+const CALIBRATION_WAIT: Duration = Duration::from_mins(1);
 /// The most samples among which the calibration picks.
 const SEEN_MAX: usize = 8_192;
 /// Raw samples after which the profile takes no more of them.
@@ -323,11 +323,11 @@ impl Splitter {
     ) {
         let Some(pipeline) = &self.pipeline else { return };
         let raw_bytes = self.raw_bytes(draw.sample);
-        let mut state = self.lock();
-        if !state.pictures.knows(draw.sample) || state.profile.count(stage as u8) >= PROFILED_MAX {
+        let mut known = self.lock();
+        if !known.pictures.knows(draw.sample) || known.profile.count(stage as u8) >= PROFILED_MAX {
             return;
         }
-        let shape = Splitter::shape(&state.pictures, pipeline, draw, raw_bytes);
+        let shape = Splitter::shape(&known.pictures, pipeline, draw, raw_bytes);
         // The node's own time takes the place of ours: then nothing has to be run twice here.
         let measured = Measured {
             stage: stage as u8,
@@ -335,7 +335,7 @@ impl Splitter {
             ahead_s: Some(upstream_s),
             left_s: Some(local_s),
         };
-        state.profile.measured(&shape, &measured);
+        known.profile.measured(&shape, &measured);
     }
 
     /// Takes what an epoch measured. How fast the link is shows only when it was the bottleneck; otherwise it is at

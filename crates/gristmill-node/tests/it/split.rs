@@ -246,8 +246,8 @@ fn a_cache_here_keeps_raw_samples_only() {
         }
     }
     for id in 0..90 {
-        let served = block_on(node.fetch_for_peer(SampleId(id))).unwrap();
-        assert_eq!(served.bytes.len() as u32, set.catalog().size(SampleId(id)).unwrap(), "sample {id}");
+        let whole = block_on(node.fetch_for_peer(SampleId(id))).unwrap();
+        assert_eq!(whole.bytes.len() as u32, set.catalog().size(SampleId(id)).unwrap(), "sample {id}");
     }
 }
 

@@ -10,12 +10,14 @@
 //! the perceptual hash only.
 
 mod cut;
+mod encode;
 mod ffi;
 mod markers;
 
 use turbojpeg::{Colorspace, Subsamp};
 
-pub(crate) use self::cut::{JpegCutter, PartOf};
+pub(crate) use self::cut::{PartOf, cut};
+pub(crate) use self::encode::JpegEncoder;
 use self::ffi::{Complaint, Handle, Header, Pixels};
 pub(crate) use self::markers::Outline;
 use super::check_pixels;
@@ -26,10 +28,12 @@ const MARGIN: u32 = 2;
 /// The library interpolates narrow pictures in another way; narrower regions are widened to this.
 const WIDTH_MIN: u32 = 64;
 
-/// A decoder that is reused from picture to picture; made by the first JPEG.
+/// What decoding needs again and again.
+///
+/// The library's decompressor is not a part of it. It remembers the tables of the picture before and uses them for one
+/// that lacks its own, so a damaged file would give other pixels on another thread. Making one takes microseconds.
 #[derive(Default)]
 pub(crate) struct JpegDecoder {
-    handle: Option<Handle>,
     cmyk: Vec<u8>,
 }
 
@@ -42,19 +46,19 @@ impl JpegDecoder {
         out: &mut Vec<u8>,
         wanted: impl FnOnce(u32, u32) -> Result<Rect, OpError>,
     ) -> Result<(Rect, [u32; 2]), OpError> {
-        let (handle, header) = opened(&mut self.handle, data, limits)?;
+        let (mut handle, header) = opened(Handle::new(), data, limits)?;
         let (width, height) = (header.width, header.height);
         let whole = Rect::whole(width, height);
         let mut region = widened(&header, wanted(width, height)?).unwrap_or(whole);
         let pixels = if is_cmyk(&header) { Pixels::Cmyk } else { Pixels::Rgb };
         let bytes = bytes_needed(&header, region, pixels);
         limits.check_scratch(bytes)?;
-        let mut outcome = decode_region(handle, data, &header, region, pixels, &mut self.cmyk, out);
+        let mut outcome = decode_region(&mut handle, data, &header, region, pixels, &mut self.cmyk, out);
         if region != whole && outcome.as_ref().is_err_and(|complaint| !complaint.warning) {
             // Sampling factors written in an unusual way: the library then has another idea of an MCU.
             region = whole;
             limits.check_scratch(bytes_needed(&header, region, pixels))?;
-            outcome = decode_region(handle, data, &header, region, pixels, &mut self.cmyk, out);
+            outcome = decode_region(&mut handle, data, &header, region, pixels, &mut self.cmyk, out);
         }
         match outcome {
             Err(complaint) if !complaint.warning || complaint.message.contains(ENDS_EARLY) => {
@@ -72,11 +76,11 @@ impl JpegDecoder {
         limits: Limits,
         out: &mut Vec<u8>,
     ) -> Result<Option<[u32; 2]>, OpError> {
-        let (handle, header) = opened(&mut self.handle, data, limits)?;
+        let (mut handle, header) = opened(Handle::new(), data, limits)?;
         let region = Rect::whole(header.width, header.height);
         let pixels = if is_cmyk(&header) { Pixels::Cmyk } else { Pixels::Rgb };
         limits.check_scratch(bytes_needed(&header, region, pixels))?;
-        let outcome = decode_region(handle, data, &header, region, pixels, &mut self.cmyk, out);
+        let outcome = decode_region(&mut handle, data, &header, region, pixels, &mut self.cmyk, out);
         Ok(outcome.is_ok().then_some([header.height, header.width]))
     }
 
@@ -89,7 +93,7 @@ impl JpegDecoder {
         side_min: u32,
         out: &mut Vec<u8>,
     ) -> Result<Coarse, OpError> {
-        let (handle, header) = opened(&mut self.handle, data, limits)?;
+        let (mut handle, header) = opened(Handle::new(), data, limits)?;
         let (width, height) = (header.width, header.height);
         let fits = |divisor: &u32| width.min(height) / divisor >= side_min;
         let divisor = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
@@ -134,15 +138,13 @@ pub(crate) struct Coarse {
 }
 
 /// The decoder and what it says about a picture, which is one that can be decoded within the limits.
-fn opened<'a>(
-    handle: &'a mut Option<Handle>,
+fn opened(
+    handle: Result<Handle, Complaint>,
     data: &[u8],
     limits: Limits,
-) -> Result<(&'a mut Handle, Header), OpError> {
-    let handle = match handle {
-        Some(handle) => handle,
-        none => none.insert(Handle::new().map_err(|complaint| damaged(&complaint))?),
-    };
+) -> Result<(Handle, Header), OpError> {
+    let mut handle = handle.map_err(|complaint| damaged(&complaint))?;
+    handle.limit_memory(limits.scratch_bytes_max).map_err(|complaint| damaged(&complaint))?;
     let header = handle.header(data).map_err(|complaint| damaged(&complaint))?;
     let (width, height) = (header.width, header.height);
     if width == 0 || height == 0 {

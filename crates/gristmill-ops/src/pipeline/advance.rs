@@ -42,10 +42,11 @@ impl Pipeline {
         out.clear();
         let reached = match stage {
             Stage::Raw => Ok(false),
-            Stage::Cut => Ok(self.cut(scratch, draw, bytes, out)),
+            Stage::Cut => Ok(self.cut(draw, bytes, out)),
             Stage::Decoded => self.decoded(scratch, bytes, out),
             Stage::Cropped => self.cropped(scratch, draw, bytes, out).map(|()| true),
-            Stage::Packed | Stage::Lossy => Ok(false),
+            Stage::Packed => self.packed(scratch, draw, bytes, out),
+            Stage::Lossy => self.lossy(scratch, draw, bytes, out),
             Stage::Finished => self.finished(scratch, draw, bytes, out).map(|()| true),
         };
         let stage = if reached == Ok(true) { stage } else { Stage::Raw };
@@ -65,13 +66,11 @@ impl Pipeline {
         bytes: &[u8],
         out: &mut [u8],
     ) -> Result<Spent, OpError> {
-        if stage == Stage::Raw {
-            return self.run(scratch, draw, bytes, out);
-        }
         self.check_place(out)?;
         let begin = Instant::now();
         let (frame, input) = match stage {
-            Stage::Raw | Stage::Finished => {
+            Stage::Raw => return self.run(scratch, draw, bytes, out),
+            Stage::Finished => {
                 self.check_length(stage, bytes, out.len())?;
                 out.copy_from_slice(bytes);
                 return Ok(Spent { decode_ns: 0, ops_ns: begin.elapsed().as_nanos() as u64 });
@@ -82,7 +81,8 @@ impl Pipeline {
                 self.check_length(stage, bytes, self.pixels.output().bytes())?;
                 (Frame::input(self.cropped_shape()), bytes)
             }
-            Stage::Packed | Stage::Lossy => return Err(wrong(stage, "this build does not read it")),
+            Stage::Packed => (self.open_packed(scratch, bytes)?, bytes),
+            Stage::Lossy => (self.open_lossy(scratch, bytes)?, bytes),
         };
         let decoded = Instant::now();
         match stage {
@@ -122,7 +122,7 @@ impl Pipeline {
 
     fn decoded(&self, scratch: &mut Scratch, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, OpError> {
         let (frame, [height, width]) = match self.encoding {
-            Encoding::Raw(raw) => (self.decode_raw(scratch, bytes, raw)?, [raw.height, raw.width]),
+            Encoding::Raw(raw) => (Pipeline::decode_raw(scratch, bytes, raw)?, [raw.height, raw.width]),
             Encoding::Sniffed => match Format::of(bytes)? {
                 Format::Jpeg => {
                     let jpeg = &mut scratch.jpeg;
@@ -167,10 +167,10 @@ impl Pipeline {
         Ok((Frame::input(shape), pixels))
     }
 
-    fn cut(&self, scratch: &mut Scratch, draw: Draw, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    fn cut(&self, draw: Draw, bytes: &[u8], out: &mut Vec<u8>) -> bool {
         let jpeg = self.encoding == Encoding::Sniffed && Format::of(bytes) == Ok(Format::Jpeg);
         let wanted = |width, height| self.region(draw, width, height);
-        jpeg && scratch.cutter.cut(bytes, self.limits, out, wanted) == Ok(true)
+        jpeg && codec::cut_jpeg(bytes, self.limits, out, wanted) == Ok(true)
     }
 
     fn open_cut(&self, scratch: &mut Scratch, draw: Draw, bytes: &[u8]) -> Result<Frame, OpError> {
@@ -210,6 +210,69 @@ impl Pipeline {
         }
         out.resize(self.pixels.output().bytes(), 0);
         self.pixels.write(&frame, frame.pixels(scratch, bytes), out)
+    }
+
+    fn packed(
+        &self,
+        scratch: &mut Scratch,
+        draw: Draw,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, OpError> {
+        let mut pixels = std::mem::take(&mut scratch.crop);
+        let outcome = self.cropped(scratch, draw, bytes, &mut pixels);
+        if outcome.is_ok() {
+            let RawImage { width, channels, .. } = self.cropped_shape();
+            codec::pack(&pixels, width as usize, channels as usize, out);
+        }
+        scratch.crop = pixels;
+        outcome.map(|()| out.len() < bytes.len())
+    }
+
+    fn open_packed(&self, scratch: &mut Scratch, bytes: &[u8]) -> Result<Frame, OpError> {
+        let shape = self.cropped_shape();
+        scratch.front.resize(self.pixels.output().bytes(), 0);
+        let (width, channels) = (shape.width as usize, shape.channels as usize);
+        if codec::unpack(bytes, width, channels, &mut scratch.front) {
+            Ok(Frame::in_front(shape))
+        } else {
+            Err(wrong(Stage::Packed, "its bytes end too early or too late"))
+        }
+    }
+
+    fn lossy(
+        &self,
+        scratch: &mut Scratch,
+        draw: Draw,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, OpError> {
+        let mut pixels = std::mem::take(&mut scratch.crop);
+        let outcome = self.cropped(scratch, draw, bytes, &mut pixels);
+        let encoded = outcome.map(|()| scratch.encoder.encode(&pixels, self.cropped_shape(), out));
+        scratch.crop = pixels;
+        encoded
+    }
+
+    fn open_lossy(&self, scratch: &mut Scratch, bytes: &[u8]) -> Result<Frame, OpError> {
+        let shape = self.cropped_shape();
+        let wrong = |reason: &str| wrong(Stage::Lossy, reason);
+        if Format::of(bytes) != Ok(Format::Jpeg) {
+            return Err(wrong("there is no JPEG in it"));
+        }
+        scratch.jpeg.decode(bytes, self.limits, &mut scratch.front, |width, height| {
+            if [width, height] == [shape.width, shape.height] {
+                Ok(Rect::whole(width, height))
+            } else {
+                Err(wrong(&format!("{width} x {height} pixels for {} x {}", shape.width, shape.height)))
+            }
+        })?;
+        if shape.channels == 1 {
+            // Decoded to three equal values.
+            let count = shape.width as usize * shape.height as usize;
+            (0..count).for_each(|i| scratch.front[i] = scratch.front[i * 3]);
+        }
+        Ok(Frame::in_front(shape))
     }
 
     fn finished(

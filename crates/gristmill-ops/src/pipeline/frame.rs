@@ -51,6 +51,11 @@ impl Frame {
         }
     }
 
+    /// Interleaved pixels in the front buffer.
+    pub(super) fn in_front(raw: RawImage) -> Frame {
+        Frame { place: Place::Front, ..Frame::input(raw) }
+    }
+
     /// Three planes, made into pixels.
     pub(super) fn interleaved(scratch: &mut Scratch, bytes: &[u8], raw: RawImage) -> Frame {
         let (place, planes, pixels, _) = scratch.other(Place::Input, bytes, bytes.len());

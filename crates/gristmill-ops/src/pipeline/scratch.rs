@@ -5,7 +5,7 @@
 
 use super::frame::Place;
 use super::resize::Resizer;
-use crate::codec::{JpegCutter, JpegDecoder};
+use crate::codec::{JpegDecoder, JpegEncoder};
 
 /// How large a buffer may stay after a sample.
 const KEEP_BYTES: usize = 8 << 20;
@@ -17,10 +17,12 @@ const TIMED_RAW: u64 = 32;
 #[derive(Default)]
 pub struct Scratch {
     pub(super) jpeg: JpegDecoder,
-    pub(super) cutter: JpegCutter,
+    pub(super) encoder: JpegEncoder,
     pub(super) resizer: Resizer,
     pub(super) front: Vec<u8>,
     pub(super) back: Vec<u8>,
+    /// Pixels on the way to a compressed form.
+    pub(super) crop: Vec<u8>,
     raw_samples: u64,
 }
 
@@ -32,7 +34,8 @@ impl Scratch {
 
     /// How many bytes are held for the next sample.
     pub fn held_bytes(&self) -> usize {
-        self.front.capacity() + self.back.capacity() + self.resizer.held_bytes() + self.jpeg.held_bytes()
+        let buffers = [&self.front, &self.back, &self.crop].map(Vec::capacity);
+        buffers.iter().sum::<usize>() + self.resizer.held_bytes() + self.jpeg.held_bytes()
     }
 
     /// For how many raw samples the time of the next one stands; 0: it is not to be timed.
@@ -42,7 +45,7 @@ impl Scratch {
     }
 
     pub(super) fn shrink(&mut self) {
-        for buffer in [&mut self.front, &mut self.back] {
+        for buffer in [&mut self.front, &mut self.back, &mut self.crop] {
             if buffer.capacity() > KEEP_BYTES {
                 *buffer = Vec::new();
             }

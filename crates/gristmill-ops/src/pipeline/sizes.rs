@@ -28,14 +28,14 @@ impl Pipeline {
 
     /// The share of a picture's area (0 to 1) that a cut carries for this draw, if its MCUs are 16 x 16 pixels.
     pub fn cut_share(&self, draw: Draw, width: u32, height: u32) -> f64 {
-        let area = f64::from(width) * f64::from(height);
-        match self.region(draw, width, height) {
-            Ok(wanted) if area > 0.0 => {
-                let part = codec::usual_part(wanted, width, height);
-                f64::from(part.width) * f64::from(part.height) / area
-            }
-            _ => 1.0,
+        if width == 0 || height == 0 {
+            return 1.0;
         }
+        self.region(draw, width, height).map_or(1.0, |wanted| {
+            let part = codec::usual_part(wanted, width, height);
+            let area = |width: u32, height: u32| f64::from(width) * f64::from(height);
+            area(part.width, part.height) / area(width, height)
+        })
     }
 
     /// How many bytes a sample of this size has at a stage; `None` where that depends on what the picture shows.

@@ -7,7 +7,10 @@
 mod bad_input;
 mod crop_decode;
 mod drawing;
+mod fuzz;
 mod making;
 mod models;
+mod odd;
+mod real;
 mod stages;
 mod validation;

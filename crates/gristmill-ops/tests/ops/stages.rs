@@ -1,6 +1,7 @@
 //! Whatever form a sample crosses the wire in: the finished bytes are those of running everything in one place.
 
 use gristmill_ops::{Draw, Encoding, Op, Pipeline, RawImage, Recipe, Scratch, Size, Stage};
+use proptest::prelude::*;
 use turbojpeg::Subsamp;
 
 use crate::making::{LIMITS, SUBSAMPLINGS, draw, jpeg, png, raw, recipe, run, texture};
@@ -127,11 +128,117 @@ fn sizes_are_known_beforehand() {
             ("normalise", crop * 4)
         ]
     );
+    for size in [[0, 0], [0, 9], [9, 0], [1, 1], [1, 60_000]] {
+        pipeline.sizes_by_op(size[0], size[1]);
+        let share = pipeline.cut_share(draw(0), size[0], size[1]);
+        assert!(share > 0.0 && share <= 1.0, "{size:?}: {share}");
+    }
     let facts = pipeline.facts(&data).unwrap();
     assert_eq!((facts.width, facts.height, facts.can_cut), (317, 241, true));
     let facts = pipeline.facts(&png(&texture(9, 7, 3), 9, 7)).unwrap();
     assert_eq!((facts.width, facts.height, facts.can_cut), (9, 7, false));
     for nothing in [&b""[..], b"hello", &data[..20]] {
         assert_eq!(pipeline.facts(nothing), None);
+    }
+}
+
+#[test]
+fn the_lossy_form_is_close() {
+    let (pipeline, mut scratch, mut form) = (train(), Scratch::new(), Vec::new());
+    let smooth: Vec<u8> =
+        (0..300 * 250_usize).flat_map(|i| [i % 300 * 255 / 299, i / 300, 90].map(|v| v as u8)).collect();
+    let data = png(&smooth, 300, 250);
+    for (ops, grey) in [
+        (vec![Op::CenterCrop { size: Size::Side(96) }], false),
+        (vec![Op::Grey, Op::CenterCrop { size: Size::Side(96) }], true),
+    ] {
+        let pipeline = Pipeline::new(&recipe(ops), Encoding::Sniffed, LIMITS).unwrap();
+        let advanced = pipeline.advance(&mut scratch, draw(0), &data, Stage::Lossy, &mut form);
+        assert_eq!(advanced.stage, Stage::Lossy);
+        let mut out = vec![0; pipeline.output().bytes()];
+        pipeline.run_from(&mut scratch, draw(0), Stage::Lossy, &form, &mut out).unwrap();
+        let expected = run(&pipeline, draw(0), &data).unwrap();
+        let worst = out.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        assert!(worst > 0 || grey, "it is not lossy at all");
+        assert!(worst < 12, "{worst}");
+    }
+    let mut out = vec![0_f32; pipeline.output().bytes() / 4];
+    let error = pipeline
+        .run_from(&mut scratch, draw(0), Stage::Lossy, &form, bytemuck::cast_slice_mut(&mut out))
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the lossy form of the sample is not usable: 96 x 96 pixels for 224 x 224"),
+        "{error}"
+    );
+}
+
+#[test]
+fn forms_that_do_not_fit() {
+    let (pipeline, mut scratch, mut form) = (train(), Scratch::new(), Vec::new());
+    let data = jpeg(640, 480, Subsamp::Sub2x2, false, 3);
+    let mut out = vec![0_f32; pipeline.output().bytes() / 4];
+    let out = bytemuck::cast_slice_mut::<f32, u8>(&mut out);
+    for (stage, says) in [
+        (Stage::Cut, "its header makes no sense"),
+        (Stage::Decoded, "it ends within its header"),
+        (Stage::Cropped, "it has 3 bytes where 224 x 224 pixels need 150528"),
+        (Stage::Packed, "its bytes end too early or too late"),
+        (Stage::Lossy, "there is no JPEG in it"),
+        (Stage::Finished, "it has 3 bytes"),
+    ] {
+        let error = pipeline.run_from(&mut scratch, draw(0), stage, b"abc", out).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    // A cut that was made for another draw.
+    let other = (0..50).find(|other| pipeline.region(draw(*other), 640, 480).unwrap().width < 300);
+    pipeline.advance(&mut scratch, draw(other.unwrap()), &data, Stage::Cut, &mut form);
+    let whole = (0..50).find(|other| pipeline.region(draw(*other), 640, 480).unwrap().width > 500);
+    let error = pipeline.run_from(&mut scratch, draw(whole.unwrap()), Stage::Cut, &form, out).unwrap_err();
+    assert!(error.to_string().contains("it is not the part that this draw looks at"), "{error}");
+    // Decoded pixels with another size than they say, or with far too many.
+    for (width, height) in [(3_u32, 2_u32), (0, 0), (1 << 31, 1 << 31), (5, 0)] {
+        let form = [&width.to_le_bytes()[..], &height.to_le_bytes(), &[0; 12]].concat();
+        assert!(pipeline.run_from(&mut scratch, draw(0), Stage::Decoded, &form, out).is_err());
+    }
+    assert!(pipeline.run_from(&mut scratch, draw(0), Stage::Finished, &[0; 4], &mut out[..4]).is_err());
+}
+
+/// Ops of every kind, in any order that gives a fixed size.
+fn any_ops() -> impl Strategy<Value = Vec<Op>> {
+    let side = 1_u32..90;
+    let op = prop_oneof![
+        (side.clone(), side.clone()).prop_map(|(h, w)| Op::RandomResizedCrop {
+            size: Size::Exact([h, w]),
+            scale: [0.08, 1.0],
+            ratio: [0.75, 1.33]
+        }),
+        side.clone().prop_map(|side| Op::Resize { size: Size::Side(side) }),
+        (side.clone(), side.clone()).prop_map(|(h, w)| Op::CenterCrop { size: Size::Exact([h, w]) }),
+        (side.clone(), 0_u32..9)
+            .prop_map(|(side, padding)| Op::RandomCrop { size: Size::Side(side), padding }),
+        Just(Op::Flip { probability: 0.5 }),
+        Just(Op::Grey),
+        Just(Op::Rgb),
+    ];
+    (prop::collection::vec(op, 0..5), side).prop_map(|(mut ops, side)| {
+        ops.push(Op::CenterCrop { size: Size::Side(side) });
+        ops
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_picture_and_recipe(
+        ops in any_ops(), width in 1_usize..260, height in 1_usize..260, kind in 0..7_usize, progressive: bool, sample: u32,
+    ) {
+        let data = jpeg(width, height, SUBSAMPLINGS[kind], progressive, u64::from(sample));
+        // A random crop that is larger than what it is taken from is no recipe, or no sample for it.
+        if let Ok(pipeline) = Pipeline::new(&recipe(ops), Encoding::Sniffed, LIMITS) {
+            agree(&pipeline, &mut Scratch::new(), draw(sample), &data, "any");
+        }
     }
 }

@@ -75,24 +75,31 @@ fn link(text: &str) -> Result<Option<f64>, String> {
 }
 
 fn rate(text: &str) -> Result<Option<f64>, String> {
-    number(text, |number| number > 0.0 && number <= 1e9)
-        .ok_or_else(|| "auto or a number above 0, at most 1e9".into())
+    number(text, |number| number > 0.0 && number <= 1e9, || "a number above 0, at most 1e9".into())
 }
 
 /// Cores, fractions included.
 pub(super) fn cores(text: &str) -> Result<Option<f64>, String> {
-    number(text, |number| (0.0..=CORES_MAX).contains(&number))
-        .ok_or_else(|| format!("auto or a number from 0 to {CORES_MAX} such as 2 or 0.5"))
+    let fits = |number| (0.0..=CORES_MAX).contains(&number);
+    number(text, fits, || format!("a number from 0 to {CORES_MAX} such as 2 or 0.5"))
 }
 
 /// A number that fits, or none for `auto`.
-fn number(text: &str, fits: impl Fn(f64) -> bool) -> Option<Option<f64>> {
+fn number(
+    text: &str,
+    fits: impl Fn(f64) -> bool,
+    expected: impl Fn() -> String,
+) -> Result<Option<f64>, String> {
     if text == "auto" {
-        return Some(None);
+        return Ok(None);
     }
-    text.parse().ok().filter(|number| fits(*number)).map(Some)
+    match text.parse() {
+        Ok(number) if fits(number) => Ok(Some(number)),
+        _ => Err(format!("auto or {}", expected())),
+    }
 }
 
+#[expect(clippy::ref_option, reason = "all that show a value in the table have one shape")]
 pub(super) fn show_auto(value: &Option<f64>) -> String {
     value.map_or_else(|| "auto".into(), |value| value.to_string())
 }

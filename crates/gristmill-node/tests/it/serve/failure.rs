@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 fn eager() -> ClientOptions {
     ClientOptions {
         request_ms_max: 300,
-        connect_ms_max: 300,
+        connect_ms_max: 1_000,
         backoff_ms: 20,
         backoff_ms_max: 60,
         ..with_token()

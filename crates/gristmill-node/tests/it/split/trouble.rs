@@ -72,13 +72,13 @@ fn an_overloaded_pool_sends_raw_samples() {
 #[test]
 fn old_strange_and_idle_nodes_mean_raw_samples_with_a_reason() {
     let old_client = ClientOptions { wire_version: 1, ..ClientOptions::default() };
-    let odd_client = ClientOptions { build: "0/another codec", ..ClientOptions::default() };
+    let other_codec = ClientOptions { build: "0/another codec", ..ClientOptions::default() };
     for (node, client, words) in [
         (ServeOptions { wire_version: 1, ..serve_options() }, ClientOptions::default(), "older version"),
         (serve_options(), old_client, "older version"),
         (ServeOptions { cores: Some(0.0), ..serve_options() }, ClientOptions::default(), "no cores"),
         (ServeOptions { build: "9/a codec to come", ..serve_options() }, ClientOptions::default(), "build"),
-        (serve_options(), odd_client, "0/another codec"),
+        (serve_options(), other_codec, "0/another codec"),
     ] {
         let server = serve(node);
         let set = behind(&server, client);

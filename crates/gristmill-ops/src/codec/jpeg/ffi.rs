@@ -1,7 +1,7 @@
 //! The door to libjpeg-turbo: the only `unsafe` of the crate.
 //!
 //! The safe binding knows no cropping region, so the few calls that need one are made here on the raw interface.
-//! One [`Handle`] is one decompressor of the library, reused from picture to picture. Every slice is measured
+//! One [`Handle`] is one decompressor of the library. Every slice is measured
 //! before its pointer leaves Rust; no pointer is kept by the library after a call returns.
 //!
 //! Deliberately not here: what the numbers mean. `jpeg` decides regions, formats and which warnings matter.
@@ -108,6 +108,12 @@ impl Handle {
         unsafe { raw::tj3Get(self.0, parameter as c_int) }
     }
 
+    /// Bounds what the library may hold of a picture that comes in several scans, in mebibytes begun.
+    pub(super) fn limit_memory(&mut self, bytes_max: usize) -> Result<(), Complaint> {
+        let memory = c_int::try_from((bytes_max >> 20) + 1).unwrap_or(c_int::MAX);
+        self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, memory)
+    }
+
     /// Reads the header; a warning about it is no failure.
     pub(super) fn header(&mut self, data: &[u8]) -> Result<Header, Complaint> {
         // SAFETY: pointer and length are those of one live slice, which the library only reads during the call.
@@ -197,17 +203,8 @@ impl Handle {
 
     /// Appends a JPEG of `region`, which must start at a whole MCU, to `out`; its blocks are those of the picture.
     ///
-    /// A warning is a failure: the library then made up what it could not read. Its memory stays below
-    /// `memory_bytes_max`, in whole mebibytes.
-    pub(super) fn cut(
-        &mut self,
-        data: &[u8],
-        region: Rect,
-        memory_bytes_max: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Complaint> {
-        let memory = c_int::try_from(memory_bytes_max >> 20).unwrap_or(c_int::MAX).max(1);
-        self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, memory)?;
+    /// A warning is a failure: the library then made up what it could not read.
+    pub(super) fn cut(&mut self, data: &[u8], region: Rect, out: &mut Vec<u8>) -> Result<(), Complaint> {
         let transform = raw::tjtransform {
             r: raw::tjregion {
                 x: region.x as c_int,
