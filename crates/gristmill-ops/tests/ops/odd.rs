@@ -189,6 +189,7 @@ fn what_cannot_be_decoded() {
         ("truncated", plain[..plain.len() / 2].to_vec()),
         ("no end", plain[..plain.len() - 2].to_vec()),
         ("only a start", plain[..3].to_vec()),
+        ("an end before any scan", [&plain[..20], &[0xFF, 0xD9], &plain[20..]].concat()),
         ("text", b"hello".to_vec()),
         ("nothing", Vec::new()),
     ];
