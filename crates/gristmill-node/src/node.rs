@@ -161,8 +161,8 @@ impl Node {
         let mut cache = CacheOptions::new(options.policy, options.memory_bytes_max);
         let mean = sizes.iter().map(|size| u64::from(*size)).sum::<u64>() / sizes.len().max(1) as u64;
         // How far one job may run ahead of another and still leave it what it read.
-        let quarter = options.memory_bytes_max / 4 / mean.max(1);
-        cache.horizon = cache.horizon.max(u32::try_from(quarter).unwrap_or(u32::MAX));
+        let half = options.memory_bytes_max / 2 / mean.max(1);
+        cache.horizon = cache.horizon.max(u32::try_from(half).unwrap_or(u32::MAX));
         if options.stand_ins {
             // Two packs at least: one to serve from while the next is on its way.
             let cold_bytes = (options.memory_bytes_max as f64 * cache.cold_share) as u64;

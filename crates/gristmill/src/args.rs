@@ -9,7 +9,7 @@ mod compare;
 mod serve;
 mod train;
 
-pub(crate) use compare::{CompareCacheArgs, CompareSelectionArgs, GroundArgs};
+pub(crate) use compare::{CompareCacheArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs};
 pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
 pub(crate) use train::{Falls, ModelArgs, TrainArgs};
 
@@ -271,9 +271,9 @@ Each side is a way to select samples and a cache policy, really trained from a s
   base     biggest-loser, lru                    icache   iis, score, with stand-ins
   ilfu     iis, lfu                              ours     weighted, foresight
 
-The link is chosen so that \"default\" is clearly bound by it: for pictures of 784 bytes and the small model of this
-command on one core, reading takes about 4 times as long as computing. On a faster link every cache gains less, and
-once computing takes longer than reading no cache gains anything. Choose the link of your store with --bytes-per-s.
+How much a cache gains depends on how much longer reading takes than computing (--bound). Near 1 a good cache hides
+all of the reading, below that nobody waits; far above it, what is left to read decides, and a cache cannot keep
+more than its size. The link of your own store: --bytes-per-s, --requests-per-s.
 Hit ratios, bytes and times are means over all epochs, the first one with its empty cache included; the fields that
 end in _later leave it out. What was read ahead counts as a hit when it is asked for, and as bytes read.
 
@@ -285,10 +285,33 @@ Examples:
 JSON fields: policy, size, selection, cache, hit_ratio, hit_ratio_later, bytes_read (per epoch), io_wait_s,
 io_wait_s_later, wait_s (for anything), epoch_s, epoch_s_later, accuracy, accuracy_sd, delta_points, io_wait_ratio and
 epoch_ratio (how many times less than default), loaded_share, stand_ins (per epoch), seeds, epochs, bytes_per_s,
-latency_ms, requests_per_s. With two jobs: policy (shared, only-a, only-b), side, completion_s, completion_a_s,
+latency_ms, requests_per_s, bound. With two jobs: policy (shared, only-a, only-b), side, completion_s, completion_a_s,
 completion_b_s, hit_ratio, bytes_read (in all), speedup (of shared against this), accuracy_a, accuracy_b."
     )]
     Cache(Box<CompareCacheArgs>),
+    /// Every way to run the first ops where the data lies: traffic, epoch time, CPU on both sides, predicted and measured
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+A real node is started in front of the data, with a slow link between: by root in a network namespace of its own with
+a rate limit, else paced by the client. Each policy reads the same epochs; every batch must have the same bytes.
+  none    raw samples                            fastflow  a share of whole recipes, if CPU is short here
+  all     finished tensors                       sophon    the crop, where it is smaller (published rule)
+  resize  the crop of every sample               best      what makes the epoch shortest: raw, a JPEG cut without
+                                                           loss, the crop, the crop packed
+
+Node and client share this machine: more cores for the node than are free slow down the client.
+
+Examples:
+  gristmill compare split photos --link 100Mbit --cores 0,0.5,1 --svg split.svg
+  gristmill compare split imagenet/train --policies sophon,best --accelerator 1500 --json
+
+JSON fields: policy, upstream_cores, traffic_bytes (per epoch), traffic_ratio (how many times less than raw), epoch_s,
+predicted_s (null where nothing could be predicted), speedup (against none with the same cores), upstream_cpu_s,
+local_cpu_s, stages (samples by stage), fallbacks (samples that came raw though a stage was wanted), samples, epochs,
+link_bytes_per_s, link (namespace or throttle), accelerator_samples_per_s, reason."
+    )]
+    Split(Box<CompareSplitArgs>),
 }
 
 #[derive(Debug, Subcommand)]

@@ -88,3 +88,45 @@ pub(crate) struct CompareCacheArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompareSplitArgs {
+    /// A data set of pictures (path or URL) or a catalog file
+    pub(crate) source: String,
+    /// The policies: none, all, resize, fastflow, sophon, best; none is always one of them
+    #[arg(long, value_name = "LIST", default_value = "none,all,resize,fastflow,sophon,best")]
+    pub(crate) policies: String,
+    /// Cores that the node may use for ops, e.g. 0,0.5,1; max is all of this machine
+    #[arg(long, value_name = "LIST", default_value = "0,1,2,max")]
+    pub(crate) cores: String,
+    /// What the link to the node carries, e.g. 500Mbit, or 60MB for bytes; per second
+    #[arg(long, value_name = "RATE", default_value = "500Mbit")]
+    pub(crate) link: String,
+    /// How the link is slowed down: namespace (a network namespace with a rate limit, needs root), throttle (the
+    /// client paces itself), or auto for the first that works
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub(crate) by: String,
+    /// Samples per second that the pretended accelerator takes; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 2_000.0)]
+    pub(crate) accelerator: f64,
+    /// Epochs that are measured, after one that profiles; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) epochs: u64,
+    /// A preset or a recipe file
+    #[arg(long, default_value = "imagenet-train")]
+    pub(crate) recipe: String,
+    /// Samples per batch
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<String>,
+    /// Threads that decode [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<String>,
+    /// The seed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<String>,
+    /// Write a picture: epoch time by the node's cores, one line per policy
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}

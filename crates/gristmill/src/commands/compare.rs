@@ -6,9 +6,11 @@
 mod cache;
 mod ground;
 mod selection;
+mod split;
 
 pub(super) use cache::cache;
 pub(super) use selection::selection;
+pub(super) use split::split;
 
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
