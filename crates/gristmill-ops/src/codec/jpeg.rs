@@ -68,14 +68,17 @@ impl JpegDecoder {
         }
     }
 
-    /// Decodes the whole picture as RGB into `out` and says how many rows and columns it has; `None` when the
-    /// library had something to complain about, and a part of it might have been decoded in another way.
+    /// Decodes the whole picture as RGB into `out` and says how many rows and columns it has; `None` when a part of it
+    /// might be decoded in another way: it is of an unusual kind, or the library has something to complain about.
     pub(crate) fn decode_sound(
         &mut self,
         data: &[u8],
         limits: Limits,
         out: &mut Vec<u8>,
     ) -> Result<Option<[u32; 2]>, OpError> {
+        if !Outline::of(data).is_some_and(|outline| outline.is_usual() && outline.is_complete(data)) {
+            return Ok(None);
+        }
         let (mut handle, header) = opened(Handle::new(), data, limits)?;
         let region = Rect::whole(header.width, header.height);
         let pixels = if is_cmyk(&header) { Pixels::Cmyk } else { Pixels::Rgb };

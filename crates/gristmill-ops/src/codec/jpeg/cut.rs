@@ -65,7 +65,7 @@ pub(crate) fn cut(
     // Before the library allocates anything.
     check_pixels("JPEG", outline.width, outline.height, limits)?;
     limits.check_scratch(bytes_needed(&outline))?;
-    if outline.is_progressive() && !outline.is_complete(data) {
+    if !outline.is_complete(data) {
         return Ok(false);
     }
     let (mut handle, header) = opened(Handle::transformer(), data, limits)?;

@@ -62,18 +62,23 @@ impl Outline {
         })
     }
 
-    pub(super) fn is_progressive(&self) -> bool {
+    fn is_progressive(&self) -> bool {
         matches!(self.frame, 0xC2 | 0xCA)
     }
 
-    /// Whether a cut is possible: 8 bits, Huffman or arithmetic coding of transformed blocks, grey or three
-    /// planes sampled in a usual way.
+    /// Whether a cut is possible, as far as the header says: a usual kind of picture, shown as it is stored.
     ///
     /// Not for a picture that EXIF says is to be turned. Its pixels would come out the same, since rotation is not
     /// applied here; but a cut carries no EXIF, so whoever keeps or shows it would no longer know. Such files travel
     /// as they are.
     pub(crate) fn can_cut(&self) -> bool {
-        let usual = match &*self.components {
+        self.is_usual() && self.orientation == 1
+    }
+
+    /// Whether it is of a kind of which a part and the whole are sure to decode alike: 8 bits, Huffman or arithmetic
+    /// coding of transformed blocks, grey or three planes sampled in a usual way.
+    pub(super) fn is_usual(&self) -> bool {
+        let sampled = match &*self.components {
             [_] => true,
             [first, second, third] => {
                 let once = |component: &Component| [component.across, component.down] == [1, 1];
@@ -84,13 +89,16 @@ impl Outline {
             _ => false,
         };
         let known = matches!(self.frame, 0xC0..=0xC2 | 0xC9 | 0xCA);
-        usual && known && self.precision == 8 && self.orientation == 1 && self.width > 0 && self.height > 0
+        sampled && known && self.precision == 8 && self.width > 0 && self.height > 0
     }
 
-    /// Whether the scans of a progressive picture bring every coefficient to its last bit.
+    /// Whether every coefficient comes to its last bit, which the scans of a progressive picture can leave open.
     ///
     /// A decoder smooths over what is missing; a cut, whose coefficients all seem complete, would not be smoothed.
     pub(super) fn is_complete(&self, data: &[u8]) -> bool {
+        if !self.is_progressive() {
+            return true;
+        }
         // The lowest bit that is still missing, by component and coefficient; 255: nothing has come yet.
         let mut missing = vec![[u8::MAX; 64]; self.components.len()];
         let mut segments = Segments { data, at: self.scan };
