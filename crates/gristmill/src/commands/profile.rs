@@ -1,5 +1,8 @@
 //! `gristmill profile`: how fast fetching, preprocessing and the model are, and which of them training waits for.
 //!
+//! With a recipe for pictures it also says how large samples are after each op, and what a node near the data would save
+//! ([`forms`]).
+//!
 //! Two short epochs are read: one of raw bytes, which gives the rate of the store as the loader asks it, and one with
 //! the recipe, which gives the CPU time that a sample takes. What the model takes must be told. The decision and its
 //! sentence are the steering's own.
@@ -7,12 +10,15 @@
 //! Deliberately not here: emptying the system's file cache. Local files that were read lately come from memory, here
 //! as in a training.
 
+mod forms;
+
 use super::catalogued;
 use crate::args::ProfileArgs;
 use crate::output::{grouped, json, line, name, size};
 use crate::progress::{Progress, Unit};
 use crate::stop;
 use anyhow::Result;
+use forms::Forms;
 use gristmill_core::steer::{Bound, Profile, Steer, Verdict};
 use gristmill_node::Error;
 use gristmill_node::config::{Config, Settings};
@@ -46,6 +52,8 @@ struct Measured {
     threads: usize,
     fetch: Fetch,
     prep: Option<Prep>,
+    /// Sizes by op and what offloading would save; none without a recipe or for bare pixels.
+    forms: Option<Forms>,
     compute_per_s: Option<f64>,
     bound: &'static str,
     cost_votes: bool,
@@ -94,9 +102,16 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<ExitCode> {
     }
     let recipe = open::recipe(settings.recipe())?;
     let opened = catalogued(&args.source, None, &config, None, args.common.json)?;
+    let catalog = Arc::clone(&opened.catalog);
     let set = Arc::new(open::data_set(opened.catalog, settings, &stop::asked)?);
     let fetch = fetch(args, &config, &set)?;
     let prep = recipe.as_ref().map(|recipe| prep(args, &config, &set, recipe)).transpose()?.flatten();
+    let seconds = Duration::from_secs_f64(args.seconds);
+    let forms = recipe
+        .as_ref()
+        .map(|recipe| forms::forms(&catalog, recipe, settings, seconds, args.common.json))
+        .transpose()?
+        .flatten();
     let profile = Profile {
         compute_per_s,
         prep_per_s: prep.as_ref().map(|prep| prep.samples_per_s),
@@ -116,6 +131,7 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<ExitCode> {
         threads: loader.threads,
         fetch,
         prep,
+        forms,
         compute_per_s,
         bound: bound.name(),
         cost_votes: bound.cost_votes(),
@@ -244,6 +260,9 @@ fn show(measured: &Measured, profile: &Profile, bound: Bound) -> Result<()> {
         let shown = rate.map_or("?".to_string(), |rate| grouped(rate.round() as u64));
         let bar = rate.map_or(0.0, |rate| (rate / widest * BAR).ceil().max(1.0)) as usize;
         line(format_args!("  {label:<14} {shown:>10} samples/s  {:<30}  {detail}", "#".repeat(bar)))?;
+    }
+    if let Some(forms) = &measured.forms {
+        forms.show()?;
     }
     line(&measured.reason)?;
     let data = [Bound::Io, Bound::Prep]

@@ -21,8 +21,20 @@ fn a_slow_store_a_slow_model_and_no_model() {
     assert_eq!((&row["bound"], &row["cost_votes"]), (&"compute".into(), &false.into()), "{row}");
     assert!((row["compute_per_s"].as_f64().unwrap() * 60.0 - row["batch"].as_f64().unwrap()).abs() < 1e-6);
 
+    let forms = &row["forms"];
+    let bytes =
+        |op: &str| forms["ops"].as_array().unwrap().iter().find(|o| o["op"] == op).unwrap()["bytes"].clone();
+    assert_eq!(bytes("random-resized-crop"), 150_528.0, "{forms}");
+    assert_eq!(bytes("normalise"), 602_112.0, "{forms}");
+    let saves = |policy: &str| forms[policy].as_f64().unwrap();
+    assert!(saves("saves_best") > 1.3 && saves("saves_best") > saves("saves_sophon"), "{forms}");
+
     let words = place.run(&args[..6]).good().out;
     assert!(words.contains("not told") && words.contains("waits for data"), "{words}");
+    assert!(
+        words.contains("cut without loss") && words.contains("a node near the data would save"),
+        "{words}"
+    );
 }
 
 #[test]
