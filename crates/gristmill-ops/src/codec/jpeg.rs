@@ -102,7 +102,9 @@ impl JpegDecoder {
             let region = Rect::whole(scaled_width, scaled_height);
             limits.check_scratch(bytes_needed(&header, region, Pixels::Rgb))?;
             grow(out, scaled_width as usize * scaled_height as usize);
-            match handle.decode_grey(data, &header, divisor, out) {
+            let (row_bytes, bytes) = (scaled_width as usize, scaled_width as usize * scaled_height as usize);
+            let decode = |out: &mut [u8]| handle.decode_grey(data, &header, divisor, out);
+            match to_the_end(out, row_bytes, bytes, decode) {
                 Err(complaint) if complaint.warning && complaint.message.contains(ENDS_EARLY) => {
                     return Err(damaged(&complaint));
                 }
@@ -236,15 +238,42 @@ fn decode_region(
 ) -> Result<(), Complaint> {
     let area = region.width as usize * region.height as usize;
     grow(out, area * 3);
+    let row_bytes = region.width as usize * pixels.bytes();
     if pixels == Pixels::Rgb {
-        return handle.decode(data, header, region, pixels, out);
+        return to_the_end(out, row_bytes, area * 3, |out| handle.decode(data, header, region, pixels, out));
     }
     grow(cmyk, area * 4);
-    let outcome = handle.decode(data, header, region, pixels, cmyk);
+    let outcome =
+        to_the_end(cmyk, row_bytes, area * 4, |cmyk| handle.decode(data, header, region, pixels, cmyk));
     for (rgb, cmyk) in out.chunks_exact_mut(3).zip(cmyk[..area * 4].chunks_exact(4)) {
         rgb.copy_from_slice(&rgb_of([cmyk[0], cmyk[1], cmyk[2], cmyk[3]]));
     }
     outcome
+}
+
+/// Decodes `bytes` into `out` and makes sure that a warning is no more than that.
+///
+/// The library tells an error after a warning as a warning. Rows are then missing at the end, where the memory still
+/// holds another picture. So what it warns about is decoded again over a last row that was changed before: it is
+/// overwritten with the same pixels, or it was never reached.
+fn to_the_end(
+    out: &mut [u8],
+    row_bytes: usize,
+    bytes: usize,
+    mut decode: impl FnMut(&mut [u8]) -> Result<(), Complaint>,
+) -> Result<(), Complaint> {
+    let outcome = decode(out);
+    if !matches!(&outcome, Err(complaint) if complaint.warning) {
+        return outcome;
+    }
+    let last = bytes - row_bytes..bytes;
+    let before = out[last.clone()].to_vec();
+    out[last.clone()].iter_mut().for_each(|value| *value = !*value);
+    let outcome = decode(out);
+    if out[last] == before {
+        return outcome;
+    }
+    outcome.map_err(|complaint| Complaint { warning: false, ..complaint })
 }
 
 /// Makes room without touching what is there already: the decoder overwrites it.

@@ -32,7 +32,7 @@ fn check(tar: &Path, step: usize, draws: u64) -> f64 {
     let pipeline =
         Pipeline::new(&Recipe::preset("imagenet-train").unwrap(), Encoding::Sniffed, LIMITS).unwrap();
     let mut scratch = Scratch::new();
-    let (mut cut, mut all) = (0, 0);
+    let (mut cut, mut all) = (0_usize, 0_usize);
     for (i, (name, bytes)) in jpegs(tar).iter().enumerate().step_by(step) {
         for epoch in 0..draws {
             let draw = Draw { seed: 11, epoch, sample: SampleId(i as u32) };

@@ -139,7 +139,11 @@ impl<'a> Segments<'a> {
             match marker {
                 0xFF => self.at += 1,
                 0x01 | 0xD0..=0xD8 => self.at += 2,
-                0xD9 => return Some((marker, at, &[])),
+                // Nothing follows the end.
+                0xD9 => {
+                    self.at = self.data.len();
+                    return Some((marker, at, &[]));
+                }
                 _ => {
                     let length =
                         self.data.get(at + 2..)?.first_chunk().map(|two| u16::from_be_bytes(*two))?;
