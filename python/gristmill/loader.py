@@ -150,8 +150,8 @@ class Loader(Chooser, Generic[A]):
     number of bytes), or the URL of a node that several jobs share (``"grist://host:7077/name"``). ``None`` is as the
     config says, which is no cache unless it names one. A cache changes no batch, unless ``cache.stand_ins`` is set.
     ``split`` lets the node behind the loader (``grist://`` as source or as cache) run the first ops where that makes an
-    epoch shorter: ``"auto"``, ``"best"``, ``"sophon"``, ``"resize"``, ``"all"``, ``"fastflow"`` or ``"none"``. It changes no
-    batch, and ``report()`` says what it did.
+    epoch shorter: ``"auto"``, ``"best"``, ``"sophon"``, ``"resize"``, ``"all"``, ``"fastflow"`` or ``"none"``. It
+    changes no batch, and ``report()`` says what it did.
     ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
     """
 

@@ -49,9 +49,9 @@ impl Node {
     /// they come, or neither. What is free now is taken by the first ones that fit.
     pub fn expects(&self, ids: &[u32]) -> Vec<Expected> {
         let on_disk: Vec<bool> = match &self.inner.shelf {
-            Some(shelf) => {
-                let policy = shelf.policy();
-                ids.iter().map(|&id| policy.holds(SampleId(id))).collect()
+            Some(disk) => {
+                let guard = disk.policy();
+                ids.iter().map(|&id| guard.holds(SampleId(id))).collect()
             }
             None => vec![false; ids.len()],
         };

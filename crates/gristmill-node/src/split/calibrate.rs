@@ -84,8 +84,8 @@ impl Splitter {
 
     /// Which samples at which stages.
     fn asks(&self, epoch: u64) -> Vec<(Stage, StagedAsk)> {
-        let state = self.lock();
-        let mut by_size: Vec<u32> = state.seen.clone();
+        let guard = self.lock();
+        let mut by_size: Vec<u32> = guard.seen.clone();
         by_size.sort_unstable_by_key(|&id| (self.raw_bytes(SampleId(id)), id));
         let lossy = self.options.lossy.then_some(Stage::Lossy);
         let turn: Vec<Stage> = TURN.into_iter().chain(lossy).collect();
@@ -96,7 +96,7 @@ impl Splitter {
             // A step that walks through all sizes for every stage.
             let id = SampleId(*by_size.get((at * known / wanted + at) % known)?);
             let stage = turn[at % turn.len()];
-            let can_cut = state.pictures.of(id, self.raw_bytes(id)).can_cut;
+            let can_cut = guard.pictures.of(id, self.raw_bytes(id)).can_cut;
             let draw_epoch = epoch + (at / known) as u64;
             let wish =
                 Wish { stage, epoch: draw_epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };

@@ -72,9 +72,9 @@ impl Splitter {
     ) -> Result<Candidates, String> {
         let Some(pipeline) = &self.pipeline else { return Err("there is no recipe".into()) };
         // Copies, so that the threads that measure are not held up.
-        let state = self.lock();
-        let (pictures, profile) = (state.pictures.clone(), state.profile.clone());
-        drop(state);
+        let guard = self.lock();
+        let (pictures, profile) = (guard.pictures.clone(), guard.profile.clone());
+        drop(guard);
         let mut stages: Vec<u8> = STAGES.map(|stage| stage as u8).to_vec();
         stages.extend(self.options.lossy.then_some(Stage::Lossy as u8));
         let mut candidates = Candidates::with_capacity(order.len(), stages.len() + 1);

@@ -159,11 +159,11 @@ impl Running {
         if self.client.is_none() {
             return;
         }
-        let local_s = local_ns as f64 / 1e9;
+        let seconds = local_ns as f64 / 1e9;
         if stage == Stage::Raw {
-            self.splitter.finished_raw(draw, bytes, local_s);
+            self.splitter.finished_raw(draw, bytes, seconds);
         } else {
-            self.splitter.finished_staged(draw, stage, bytes.len(), upstream_ns as f64 / 1e9, local_s);
+            self.splitter.finished_staged(draw, stage, bytes.len(), upstream_ns as f64 / 1e9, seconds);
         }
         if !self.learning.load(Relaxed) {
             let enough = SEEN_LEAST.min(self.order.len() as u64 / 2).max(1);

@@ -157,7 +157,7 @@ fn kill_9_of_the_node_changes_nothing_but_the_time() {
         let at = url.trim_start_matches("grist://").split('/').next().unwrap().to_string();
         *more.iter_mut().find(|word| **word == "127.0.0.1:0").unwrap() = &at;
 
-        let folder = text(&catalogs).to_string();
+        let folder = text(&place.path("catalogs")).to_string();
         let settings = |cache: &str| {
             let pairs = [("catalog.folder", &*folder), ("cache.size", cache), ("loader.batch", "10")];
             let slow = [("store.throttle_latency_ms", "3"), ("store.reads_in_flight", "8")];
@@ -235,7 +235,7 @@ fn a_dead_a_hanging_and_a_slow_peer_change_nothing() {
     while up(&urls[0]) < 3 {
         assert!(begun.elapsed() < Duration::from_secs(20), "the nodes do not find each other");
     }
-    let folder = text(&catalogs).to_string();
+    let folder = text(&place.path("catalogs")).to_string();
     let open = |cache: &str| {
         let pairs = [("catalog.folder", folder.as_str()), ("cache.size", cache), ("loader.batch", "8")];
         let pairs: Vec<_> = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
