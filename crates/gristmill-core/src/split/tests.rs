@@ -454,28 +454,3 @@ fn many_samples_are_decided_as_well_as_few() {
         assert!(epoch_s <= bound * 1.005, "{epoch_s} {bound} {}", best.reason);
     }
 }
-
-#[test]
-#[ignore = "a gigabyte of memory; run with --release and --nocapture"]
-#[expect(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    clippy::disallowed_macros,
-    reason = "measures the decision itself, by hand"
-)]
-fn ten_million_samples() {
-    let samples = pictures(100_000, 1);
-    let mut candidates = Candidates::with_capacity(10_000_000, 4);
-    (0..10_000_000).for_each(|sample| candidates.push(1.0, &samples[sample % samples.len()][..4]));
-    let resources = Resources {
-        link_bytes_per_s: 54e6,
-        upstream_cores: 4.0,
-        local_cores: 8.0,
-        accelerator_samples_per_s: 1_500.0,
-    };
-    for policy in SplitPolicy::ALL {
-        let start = std::time::Instant::now();
-        let decided = decide(policy, &candidates, &resources, ROLES).unwrap();
-        println!("{} in {:.2} s: {}", policy.name(), start.elapsed().as_secs_f64(), decided.reason);
-    }
-}

@@ -1,4 +1,4 @@
-//! `gristmill bench scale`: what a catalog of very many samples costs to open, hold, order and select from.
+//! `gristmill bench scale`: what very many samples cost to open, hold, order, select from and split.
 //!
 //! A synthetic catalog is written and then measured in a process of its own, so that memory which the writing
 //! freed is not taken for the catalog's.
@@ -11,6 +11,7 @@ use gristmill_core::plan::{Plan, Shape};
 use gristmill_core::rng::mix;
 use gristmill_core::score::Feedback;
 use gristmill_core::select::{Facts, Readings, Selection, Selector};
+use gristmill_core::split::{Candidates, Choice, Resources, Roles, SplitPolicy, decide};
 use gristmill_node::Error;
 use gristmill_node::catalog::{Catalog, Draft, SourceKind};
 use gristmill_node::store::ObjectInfo;
@@ -85,6 +86,10 @@ fn measure(path: &Path, as_json: bool) -> Result<()> {
     drop(plan);
     let ways = Selection::NAMES.iter().filter(|name| **name != "uniform");
     let selects = ways.map(|name| select(&catalog, name)).collect::<Result<Vec<Selecting>>>()?;
+    let splits = SplitPolicy::ALL
+        .map(|policy| Ok((policy.name(), split(&catalog, policy)?)))
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
     if as_json {
         return json(&json!({
             "samples": samples, "open_ms": open_ms, "verify_ms": verify_ms, "locate_ns": locate_ns,
@@ -93,6 +98,7 @@ fn measure(path: &Path, as_json: bool) -> Result<()> {
                 "kind": s.kind, "select_ms": s.select_ms, "feedback_ns_per_sample": s.feedback_ns,
                 "kept_share": s.kept_share, "memory_bytes_per_sample": s.memory_bytes,
             })).collect::<Vec<_>>(),
+            "splits": splits.iter().map(|(policy, ms)| json!({ "policy": policy, "decide_ms": ms })).collect::<Vec<_>>(),
         }));
     }
     line(format_args!("samples                 {:>12}", grouped(samples.into())))?;
@@ -116,7 +122,37 @@ fn measure(path: &Path, as_json: bool) -> Result<()> {
             s.memory_bytes
         ))?;
     }
-    Ok(())
+    line(format_args!("\ndecide where each sample is cut, of 4 forms each"))?;
+    splits.iter().try_for_each(|(policy, ms)| line(format_args!("  {policy:<22}{ms:>12.1} ms")))
+}
+
+/// How long it takes to decide the split of an epoch over a link that is the bottleneck.
+fn split(catalog: &Catalog, policy: SplitPolicy) -> Result<f64> {
+    let samples = catalog.len();
+    let mut candidates = Candidates::with_capacity(samples as usize, 4);
+    for id in 0..samples {
+        let raw = f64::from(catalog.size(SampleId(id))?);
+        // A cut carries a part that differs from draw to draw.
+        let part = 0.1 + 0.9 * (mix(id.into()) >> 11) as f64 / (1_u64 << 53) as f64;
+        let choice = |stage, bytes, upstream_s, local_s| Choice { stage, bytes, upstream_s, local_s };
+        let choices = [
+            choice(0, raw, 0.0, raw * 15e-9),
+            choice(1, raw * part, raw * 30e-9, raw * part * 15e-9),
+            choice(2, 150_528.0, raw * 15e-9, 1e-4),
+            choice(3, 65_000.0, raw * 15e-9 + 6e-3, 5e-3),
+        ];
+        candidates.push(1.0, &choices);
+    }
+    let resources = Resources {
+        link_bytes_per_s: 54e6,
+        upstream_cores: 4.0,
+        local_cores: 8.0,
+        accelerator_samples_per_s: 3_000.0,
+    };
+    let roles = Roles { decoded: 4, cropped: 2, finished: 2 };
+    let start = Instant::now();
+    decide(policy, &candidates, &resources, roles).map_err(|e| Error::config(e.to_string()))?;
+    Ok(ms(start))
 }
 
 /// What one way to select costs.

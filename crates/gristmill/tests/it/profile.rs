@@ -26,8 +26,8 @@ fn a_slow_store_a_slow_model_and_no_model() {
         |op: &str| forms["ops"].as_array().unwrap().iter().find(|o| o["op"] == op).unwrap()["bytes"].clone();
     assert_eq!(bytes("random-resized-crop"), 150_528.0, "{forms}");
     assert_eq!(bytes("normalise"), 602_112.0, "{forms}");
-    let saves = |policy: &str| forms[policy].as_f64().unwrap();
-    assert!(saves("saves_best") > 1.3 && saves("saves_best") > saves("saves_sophon"), "{forms}");
+    let times = |policy: &str| forms[policy].as_f64().unwrap();
+    assert!(times("saves_best") > 1.3 && times("saves_best") > times("saves_sophon"), "{forms}");
 
     let words = place.run(&args[..6]).good().out;
     assert!(words.contains("not told") && words.contains("waits for data"), "{words}");

@@ -1,3 +1,5 @@
+//! Estimates against what was measured: exact on lines, near on noise, absent where nobody measured.
+
 use super::*;
 use crate::rng::Stream;
 
