@@ -129,7 +129,7 @@ fn loader(args: &CompareSplitArgs, upstream: &Upstream, policy: SplitPolicy) -> 
         ("loader.batch", args.batch.as_ref()),
         ("loader.threads", args.threads.as_ref()),
         ("loader.seed", args.seed.as_ref()),
-        ("serve.token_file", upstream.token_file()),
+        ("serve.token_file", Some(upstream.token_file())),
         ("store.throttle_bytes_per_s", throttle.as_ref()),
     ])?;
     let settings = config.settings();

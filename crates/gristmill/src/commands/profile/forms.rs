@@ -37,7 +37,7 @@ pub(super) struct Forms {
     raw_bytes: f64,
     /// Mean bytes of a sample after each op.
     ops: Vec<OpSize>,
-    forms: Vec<Form>,
+    stages: Vec<Form>,
     /// How many times less would cross a link if each sample came as the smallest of: the file, the crop (sophon).
     saves_sophon: f64,
     /// The same with the cut JPEG and the packed crop (best).
@@ -76,7 +76,7 @@ pub(super) fn forms(
     let limits = Limits { pixels_max: options.pixels_max, scratch_bytes_max: SCRATCH_BYTES_MAX };
     let pipeline = Pipeline::new(recipe, Encoding::Sniffed, limits)?;
     let sizes = catalog.sizes()?;
-    let ids = stratified(&sizes, SAMPLES_MAX / sizes.len().max(1) as f64, options.seed);
+    let ids = stratified(sizes, SAMPLES_MAX / sizes.len().max(1) as f64, options.seed);
     let reader = Reader::new(Arc::clone(catalog), None, settings.clone())?;
     let mut found = Forms::default();
     let (mut scratch, mut out) = (Scratch::new(), Vec::new());
@@ -113,7 +113,7 @@ impl Forms {
         let Some(facts) = pipeline.facts(bytes) else { return };
         if self.samples == 0 {
             let form = |stage| Form { stage, bytes: 0.0, smaller_share: 0.0, cpu_ms: 0.0 };
-            self.forms = FORMS.map(form).into();
+            self.stages = FORMS.map(form).into();
             let ops = pipeline.sizes_by_op(facts.width, facts.height);
             self.ops = ops.into_iter().map(|(op, _)| OpSize { op, bytes: 0.0 }).collect();
         }
@@ -124,7 +124,7 @@ impl Forms {
             sum.bytes += bytes as f64;
         }
         let mut smallest = raw;
-        for form in &mut self.forms {
+        for form in &mut self.stages {
             let advanced = pipeline.advance(scratch, draw, bytes, form.stage, out);
             let came = if advanced.stage == form.stage { out.len() as f64 } else { raw };
             form.bytes += came;
@@ -148,7 +148,7 @@ impl Forms {
         self.saves_best = self.raw_bytes / self.saves_best.max(1.0);
         self.raw_bytes /= count;
         self.ops.iter_mut().for_each(|op| op.bytes /= count);
-        for form in &mut self.forms {
+        for form in &mut self.stages {
             form.bytes /= count;
             form.smaller_share /= count;
             form.cpu_ms /= count;
@@ -161,7 +161,7 @@ impl Forms {
         line(format_args!("size of a sample on its way (means of {} samples)", grouped(self.samples)))?;
         let ops = self.ops.iter().map(|op| (op.op, op.bytes));
         let rows: Vec<(&str, f64)> = std::iter::once(("in the store", self.raw_bytes)).chain(ops).collect();
-        let forms = self.forms.iter().filter(|form| form.stage != Stage::Cropped);
+        let forms = self.stages.iter().filter(|form| form.stage != Stage::Cropped);
         let widest = rows.iter().map(|row| row.1).fold(0.0, f64::max).max(1.0);
         let bar = |bytes: f64| "#".repeat((bytes / widest * BAR).ceil().max(1.0) as usize);
         for (label, bytes) in rows {

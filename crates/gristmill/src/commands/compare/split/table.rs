@@ -101,7 +101,10 @@ pub(super) fn text(rows: &[Row], setting: Setting) -> Vec<String> {
     )];
     let mut cores = None;
     for row in rows {
-        if cores.replace(row.upstream_cores).is_some_and(|before| before != row.upstream_cores) {
+        if cores
+            .replace(row.upstream_cores)
+            .is_some_and(|before| before.to_bits() != row.upstream_cores.to_bits())
+        {
             lines.push(String::new());
         }
         let (predicted, off) = row.predicted_s.map_or_else(

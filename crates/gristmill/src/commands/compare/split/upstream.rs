@@ -225,8 +225,8 @@ impl Upstream {
         self.throttle_bytes_per_s.map(|rate| rate.to_string())
     }
 
-    pub(super) fn token_file(&self) -> Option<&String> {
-        Some(&self.token_file)
+    pub(super) fn token_file(&self) -> &String {
+        &self.token_file
     }
 }
 
