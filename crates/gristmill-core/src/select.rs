@@ -357,15 +357,36 @@ impl Chosen {
     }
 
     /// The order in which the epoch is trained, and the weights in that order (empty when all are 1).
+    ///
+    /// It is the one shuffle of the whole data set with those left out that are not chosen. So two jobs of one seed
+    /// that choose differently still meet the samples they have in common in the same order, and a cache that they share
+    /// reads those once.
     pub fn shuffled(&self, seed: u64) -> (Vec<u32>, Vec<f32>) {
-        let mut order =
-            Stream::new(seed, self.epoch, Purpose::TrainingOrder, &[]).permutation(self.ids.len() as u32);
+        let stream = Stream::new(seed, self.epoch, Purpose::TrainingOrder, &[]);
+        let mut order = if self.ids.is_sorted_by(|a, b| a < b) {
+            self.places_in(&stream.permutation(self.summary.samples))
+        } else {
+            // Repeats in the same place of the shuffle would end up in one batch.
+            stream.permutation(self.ids.len() as u32)
+        };
         let weights = match self.weights.as_slice() {
             [] => Vec::new(),
             weights => order.iter().map(|&place| weights[place as usize]).collect(),
         };
         order.iter_mut().for_each(|place| *place = self.ids[*place as usize]);
         (order, weights)
+    }
+
+    /// The places of the chosen ids in the order in which `all` names them.
+    fn places_in(&self, all: &[u32]) -> Vec<u32> {
+        const ABSENT: u32 = u32::MAX;
+        let mut places = vec![ABSENT; all.len()];
+        for (place, &id) in self.ids.iter().enumerate() {
+            if let Some(slot) = places.get_mut(id as usize) {
+                *slot = place as u32;
+            }
+        }
+        all.iter().map(|&id| places[id as usize]).filter(|place| *place != ABSENT).collect()
     }
 }
 

@@ -243,6 +243,24 @@ fn weighted_is_unbiased_and_takes_turns() {
 }
 
 #[test]
+fn jobs_of_one_seed_meet_what_they_have_in_common_in_one_order() {
+    let chosen = |ids: Vec<u32>, weights: Vec<f32>| {
+        let summary = Summary { samples: 1_000, kept: ids.len() as u32, ..Summary::default() };
+        Chosen { epoch: 3, ids, weights, batch_share: 1.0, summary }
+    };
+    let all = chosen((0..1_000).collect(), Vec::new()).shuffled(7).0;
+    assert_eq!(all, Stream::new(7, 3, Purpose::TrainingOrder, &[]).permutation(1_000), "the neutral order");
+    let (fives, weights) =
+        chosen((0..200).map(|id| id * 5).collect(), (0..200).map(|id| id as f32).collect()).shuffled(7);
+    assert_eq!(fives, all.iter().copied().filter(|id| id % 5 == 0).collect::<Vec<_>>());
+    assert!(fives.iter().zip(weights).all(|(id, weight)| *id as f32 == weight * 5.0), "each with its weight");
+    let mut twice = chosen((0..500).flat_map(|id| [id, id]).collect(), Vec::new()).shuffled(7).0;
+    assert!(twice.windows(2).filter(|pair| pair[0] == pair[1]).count() < 10, "repeats lie apart");
+    twice.sort_unstable();
+    assert!(twice.chunks(2).zip(0..).all(|(pair, id)| pair == [id, id]));
+}
+
+#[test]
 fn weighted_makes_smaller_batches_of_the_same_weight() {
     let usual = Shape::single(64);
     for (least, shrunk) in [("0.01", true), ("1", false)] {
