@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak reference clean
+.PHONY: help demo test lint unit parity python setup build venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -66,8 +66,16 @@ bench-selection: build venv ## Every way of selecting on real models, into bench
 bench-cache: build venv ## Caches from a slow store, on the small model and on ConvNet, into bench/results (an hour)
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
 	@$(PYTHON) bench/cache.py --data fashion-mnist --model convnet --out bench/results/cache-fashion-mnist-convnet.txt
-	@run="compare cache bench/work/selection-data/fashion-mnist/train-images-idx3-ubyte --epochs 12"; \
+	@run="compare cache bench/work/selection-data/fashion-mnist/train-images-idx3-ubyte --epochs 30"; \
 	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/cache-small-model.txt
+
+bench-split: build ## Where samples are cut: every policy over a slow link, into bench/results (some minutes)
+	@data="$${GRISTMILL_DATA:-../shared/data}"; out=bench/results/split-policies.txt; : > $$out; \
+	for set in imagenet-sample large-photos imagenette-224; do \
+	  if [ ! -f "$$data/$$set/images.tar" ]; then echo "$$set: not under $$data (set GRISTMILL_DATA)" | tee -a $$out; continue; fi; \
+	  run="compare split $$data/$$set/images.tar --link 50Mbit --cores 0,0.5,1,2 --batch 16"; \
+	  { echo "command: gristmill compare split $$set/images.tar --link 50Mbit --cores 0,0.5,1,2 --batch 16"; $(BIN) $$run; echo; } | tee -a $$out; \
+	done
 
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt

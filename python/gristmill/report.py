@@ -95,6 +95,9 @@ class Report:
                     f"{came / 1e6:,.1f} MB over the link instead of {raw / 1e6:,.1f} ({raw / came:.2f}x less), "
                     f"{split['upstream_cpu_s']:.2f} s of the node's CPU"
                 )
+            if split.get("calibration_bytes"):
+                beside = split["calibration_bytes"] / 1e6
+                notes.append(f"{beside:.1f} MB beside that, once, to learn how fast the node is")
             if split.get("predicted_s") is not None:
                 notes.append(f"predicted {split['predicted_s']:.2f} s, took {split['measured_s']:.2f} s")
             notes += [f"{short['samples']:,} samples came raw: {short['reason']}" for short in split["shortfalls"]]

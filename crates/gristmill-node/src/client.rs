@@ -23,7 +23,7 @@ pub(crate) use socket::PEM_BYTES_MAX;
 
 use crate::catalog::Digest;
 use crate::node::{Ask, Served, Standing};
-use crate::split::{Shortfall, Staged, StagedAsk};
+use crate::split::{Shortfall, Staged, StagedAsk, Wish};
 use crate::token::Token;
 use crate::wire::{self, ASKS_MAX, CatalogPart, Prepare, RECIPE_BYTES_MAX, STANDINGS_MAX, Verb, Welcome};
 use crate::{Error, Kind, Result};
@@ -169,7 +169,7 @@ impl Client {
 
     /// Hands a recipe to the node, which from then on runs its first ops for those who ask with a wish. It is remembered
     /// and handed to a node that comes back. The error says why the node does not: it is away, of an older version, has
-    /// other ops, or no cores for them.
+    /// other ops, or no cores for them; or another recipe was handed over before.
     pub async fn prepare(&self, recipe: &Recipe, pixels_max: u64) -> Result<Ready> {
         let recipe = serde_json::to_string(recipe)
             .map_err(|e| Error::config("a recipe cannot be written as JSON").because(e))?;
@@ -180,6 +180,13 @@ impl Client {
             )));
         }
         let prepare = Arc::new(Prepare { build: self.shared.build.to_string(), pixels_max, recipe });
+        if !self.shared.runs(&prepare) {
+            return Err(Error::config("another loader runs another recipe over this connection")
+                .hint("open the data set once for each recipe"));
+        }
+        if let Ok(ready) = self.shared.ready() {
+            return Ok(ready);
+        }
         let (reply, answer) = oneshot::channel();
         if self.commands.send(Command::Prepare { prepare, reply }).await.is_err() {
             return Err(self.shared.down());
@@ -215,7 +222,7 @@ impl Client {
                 Ok(staged) if wanted && (staged.stage, staged.shortfall) == (Stage::Raw, Shortfall::None) => {
                     staged.shortfall = Shortfall::Unprepared;
                 }
-                Ok(staged) if ask.wish.is_none() && staged.stage != Stage::Raw => {
+                Ok(staged) if staged.stage != Stage::Raw && !suits(ask.wish, staged) => {
                     *came = Err(Error::corrupt("the node sent a stage that was not asked for"));
                 }
                 _ => {}
@@ -299,6 +306,12 @@ impl Client {
         }
         answer.await.unwrap_or_else(|_| Err(self.shared.down()))
     }
+}
+
+/// Whether what came at a stage is what was wished for.
+fn suits(wish: Option<Wish>, staged: &Staged) -> bool {
+    let bytes = staged.served.bytes.len() as u64;
+    wish.is_some_and(|wish| wish.stage == staged.stage && bytes <= wish.bytes_max.into())
 }
 
 /// What came, as those want it who asked for raw bytes.

@@ -221,13 +221,24 @@ impl Upstream {
         self.try_again(StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) }).await
     }
 
-    async fn try_again(&self, ask: StagedAsk) -> Result<Staged> {
+    /// A stage is asked for once: if that fails, or something else comes, the raw bytes are.
+    async fn try_again(&self, mut ask: StagedAsk) -> Result<Staged> {
         let (start, id) = (Instant::now(), ask.ask.id);
         let mut pause = Duration::from_millis(50);
+        let mut shortfall = Shortfall::None;
         loop {
             let error = match self.client.fetch_staged(&[ask]).await {
                 Ok(mut answers) => match answers.pop() {
-                    Some(Ok(staged)) if staged.served.id == id => return Ok(staged),
+                    Some(Ok(mut staged)) if staged.served.id == id => {
+                        if shortfall != Shortfall::None {
+                            staged.shortfall = shortfall;
+                        }
+                        return Ok(staged);
+                    }
+                    Some(Err(_)) if ask.wish.take().is_some() => {
+                        shortfall = Shortfall::Damaged;
+                        continue;
+                    }
                     Some(Err(error)) => return Err(error),
                     _ => return Err(Error::corrupt(format!("{} sent another sample than {id}", self.url()))),
                 },
@@ -235,6 +246,9 @@ impl Upstream {
             };
             if start.elapsed() + pause > self.deadline {
                 return Err(error.hint("start the node again, or raise store.deadline_ms"));
+            }
+            if ask.wish.take().is_some() {
+                shortfall = Shortfall::Away;
             }
             self.retries.fetch_add(1, Relaxed);
             tokio::time::sleep(pause).await;

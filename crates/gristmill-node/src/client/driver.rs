@@ -14,7 +14,7 @@ use crate::{Error, Kind, Result};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) build: &'static str,
     pub(super) up: AtomicBool,
     words: Mutex<Words>,
+    /// The recipe that was handed over first: a handle to a node runs one and no other.
+    recipe: OnceLock<Arc<Prepare>>,
     pub(super) connects: AtomicU64,
     pub(super) failures: AtomicU64,
     pub(super) messages: AtomicU64,
@@ -63,6 +65,7 @@ impl Shared {
             build,
             up: AtomicBool::new(false),
             words: Mutex::default(),
+            recipe: OnceLock::new(),
             connects: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             messages: AtomicU64::new(0),
@@ -82,6 +85,11 @@ impl Shared {
     /// The recipe's handle on this connection, if the node runs its ops.
     pub(super) fn handle(&self) -> Option<u32> {
         self.words().prepared.as_ref()?.as_ref().ok().map(|prepared| prepared.handle)
+    }
+
+    /// Whether this is the recipe of this handle, which the first one becomes.
+    pub(super) fn runs(&self, prepare: &Arc<Prepare>) -> bool {
+        self.recipe.get_or_init(|| Arc::clone(prepare)) == prepare
     }
 
     pub(super) fn ready(&self) -> std::result::Result<Ready, String> {

@@ -80,20 +80,21 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
                 };
                 let took = start.elapsed();
                 add(&work.meters.flight_ns, took);
-                (id, claim, cost, wish.is_some(), staged, took)
+                (id, claim, cost, wish.is_some(), whole, staged, took)
             });
         }
         if reads.is_empty() && work.reads_done() {
             return;
         }
         tokio::select! {
-            Some((id, claim, cost, wanted, staged, took)) = reads.next(), if !reads.is_empty() => {
+            Some((id, claim, cost, wanted, whole, staged, took)) = reads.next(), if !reads.is_empty() => {
                 if let (Some(split), Ok(staged)) = (&work.split, &staged) {
                     split.came(staged, wanted, reads.len());
                 }
                 let got = staged.map(|staged| work.note_staged(staged, took));
                 let fetched = Fetched { claim, got, cost };
-                if let Some(others) = waiting.remove(&id.0) {
+                // Another read of the sample may have been for a stage, which nobody else can use.
+                if whole && let Some(others) = waiting.remove(&id.0) {
                     hand_on(work, id, &fetched, others);
                 }
                 work.arrived(fetched);

@@ -14,6 +14,7 @@ use gristmill_core::SampleId;
 use gristmill_core::split::profile::MEASURED_MIN;
 use gristmill_ops::{Draw, Scratch, Stage};
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How many are under way at once: not so many that others at the node would notice.
 const UNDER_WAY: usize = 4;
@@ -39,7 +40,12 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 
 impl Splitter {
     /// Asks for some samples at every stage and notes what comes.
-    pub(super) fn ask_for_some(&self, client: &Client, epoch: u64) -> Result<(), String> {
+    pub(super) fn ask_for_some(
+        &self,
+        client: &Client,
+        epoch: u64,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
         let Some(pipeline) = &self.pipeline else { return Err("there is no recipe".into()) };
         let asks = self.asks(epoch);
         if asks.is_empty() {
@@ -52,6 +58,10 @@ impl Splitter {
         block_on(async {
             let mut came = futures::stream::iter(asks).map(fetch).buffer_unordered(UNDER_WAY);
             while let Some((stage, ask, answer)) = came.next().await {
+                if gone() {
+                    trouble = Some("nobody waits for it any more".into());
+                    break;
+                }
                 let staged = match answer.map(|mut all| all.pop()) {
                     Ok(Some(Ok(staged))) => staged,
                     Ok(Some(Err(error))) | Err(error) => {
@@ -61,6 +71,7 @@ impl Splitter {
                     Ok(None) => continue,
                 };
                 bytes += staged.served.bytes.len() as u64;
+                self.beside_bytes.fetch_add(staged.served.bytes.len() as u64, Relaxed);
                 busy += u64::from(matches!(staged.shortfall, Shortfall::Busy | Shortfall::Unprepared));
                 let Staged { served, cpu_ns, .. } = &staged;
                 let (Some(wish), true) = (ask.wish, staged.stage == stage) else { continue };
@@ -90,8 +101,9 @@ impl Splitter {
         let lossy = self.options.lossy.then_some(Stage::Lossy);
         let turn: Vec<Stage> = TURN.into_iter().chain(lossy).collect();
         // So many that even the rarest stage is measured often enough.
-        let wanted = (self.options.calibrate_samples as usize).max(turn.len() * MEASURED_MIN as usize);
         let known = by_size.len();
+        let wanted = (self.options.calibrate_samples as usize).min(known / 2);
+        let wanted = wanted.max(turn.len() * MEASURED_MIN as usize);
         let one = |at: usize| {
             // A step that walks through all sizes for every stage.
             let id = SampleId(*by_size.get((at * known / wanted + at) % known)?);

@@ -53,7 +53,10 @@ impl Splitter {
             if best.before.bottleneck() == Resource::Link {
                 (SplitPolicy::Best, best)
             } else {
-                (SplitPolicy::None, decide(SplitPolicy::None)?)
+                let mut none = decide(SplitPolicy::None)?;
+                let limit = best.before.bottleneck().name();
+                none.reason = format!("the {limit} is the bottleneck and not the link, so nothing is split");
+                (SplitPolicy::None, none)
             }
         };
         let mut table = vec![Stage::Raw as u8; self.set.catalog().len() as usize];

@@ -37,8 +37,8 @@ impl Measured {
         }
     }
 
-    /// A sample came over the link, of so many raw bytes, while others were under way.
-    pub(super) fn came(&self, staged: &Staged, wanted: bool, raw_bytes: u64, under_way: usize) {
+    /// A sample came over the link, of so many raw bytes, while others were under way; and so much came beside.
+    pub(super) fn came(&self, staged: &Staged, wanted: bool, raw_bytes: u64, under_way: usize, beside: u64) {
         let (at, bytes) = (staged.stage as usize, staged.served.bytes.len() as u64);
         self.samples[at].fetch_add(1, Relaxed);
         self.bytes[at].fetch_add(bytes, Relaxed);
@@ -47,7 +47,7 @@ impl Measured {
         self.fell_short(staged.shortfall);
         self.upstream_cpu_ns.fetch_add(staged.cpu_ns, Relaxed);
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        link.came(bytes, under_way, Instant::now());
+        link.came(bytes + beside, under_way, Instant::now());
     }
 
     pub(super) fn fell_short(&self, shortfall: Shortfall) {

@@ -130,6 +130,10 @@ impl fmt::Display for SplitReport {
                 write!(f, "; {samples} {} ({:.1} MB)", stage.name(), *bytes as f64 / 1e6)?;
             }
         }
+        if self.calibration_bytes > 0 {
+            let beside = self.calibration_bytes as f64 / 1e6;
+            write!(f, "\n    {beside:.1} MB beside that, once, to learn how fast the node is")?;
+        }
         if self.upstream_cpu_s > 0.0 {
             write!(f, "\n    {:.2} s of the node's CPU", self.upstream_cpu_s)?;
         }
@@ -137,7 +141,8 @@ impl fmt::Display for SplitReport {
             write!(f, "\n    predicted {predicted:.2} s, took {:.2} s", self.measured_s)?;
         }
         for ShortfallUse { reason, samples, .. } in &self.shortfalls {
-            write!(f, "\n    {samples} samples came raw: {reason}")?;
+            let noun = if *samples == 1 { "sample" } else { "samples" };
+            write!(f, "\n    {samples} {noun} came raw: {reason}")?;
         }
         Ok(())
     }

@@ -126,7 +126,8 @@ impl Running {
         };
         if across && staged.shortfall != Shortfall::Away {
             let raw_bytes = self.splitter.raw_bytes(staged.served.id).into();
-            self.measured.came(staged, wanted, raw_bytes, under_way);
+            let beside = self.splitter.beside_bytes.swap(0, Relaxed);
+            self.measured.came(staged, wanted, raw_bytes, under_way, beside);
         } else {
             self.measured.fell_short(staged.shortfall);
         }

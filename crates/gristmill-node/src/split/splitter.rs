@@ -16,11 +16,12 @@ use gristmill_core::SampleId;
 use gristmill_core::split::profile::{MEASURED_MIN, Measured, Profile, Shape};
 use gristmill_core::split::{Resources, changed};
 use gristmill_ops::{Draw, Pipeline, Recipe, Stage};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long an epoch waits for the calibration at most.
-const CALIBRATION_WAIT: Duration = Duration::from_mins(1);
+/// How long an epoch waits at most for a calibration that is under way; it then runs unsplit.
+const CALIBRATION_WAIT: Duration = Duration::from_secs(3);
 /// The most samples among which the calibration picks.
 const SEEN_MAX: usize = 8_192;
 /// Raw samples after which the profile takes no more of them.
@@ -39,6 +40,8 @@ pub(crate) struct Splitter {
     state: Mutex<State>,
     /// Rings when a calibration ends.
     calibrated: Condvar,
+    /// Bytes that came over the link beside an epoch and were not counted to its rate yet.
+    pub(super) beside_bytes: AtomicU64,
 }
 
 /// What changes.
@@ -118,6 +121,7 @@ impl Splitter {
             seed,
             state: Mutex::new(state),
             calibrated: Condvar::new(),
+            beside_bytes: AtomicU64::new(0),
         })))
     }
 
@@ -146,7 +150,7 @@ impl Splitter {
             Err(why) => report.reason = why,
             Ok((node, ready)) => {
                 client = Some(node.clone());
-                match self.table(epoch, &order, access.as_deref(), node, ready, &mut report) {
+                match self.table(epoch, &order, access.as_deref(), ready, &mut report) {
                     Ok(decided) => table = decided,
                     Err(why) => report.reason = why,
                 }
@@ -167,12 +171,8 @@ impl Splitter {
                     .into(),
             );
         };
-        let ready = match client.ready() {
-            Ok(ready) => ready,
-            // Perhaps it can now.
-            Err(_) => block_on(client.prepare(recipe, self.pixels_max))
-                .map_err(|error| format!("everything comes raw: {error}"))?,
-        };
+        let ready = block_on(client.prepare(recipe, self.pixels_max));
+        let ready = ready.map_err(|error| format!("everything comes raw: {error}"))?;
         Ok((client, ready))
     }
 
@@ -182,7 +182,6 @@ impl Splitter {
         epoch: u64,
         order: &[u32],
         access: Option<&dyn Access>,
-        client: &Client,
         ready: Ready,
         report: &mut SplitReport,
     ) -> std::result::Result<Table, String> {
@@ -193,7 +192,7 @@ impl Splitter {
         if self.profiled() < MEASURED_MIN {
             return Err("the first epoch runs unsplit and is measured".into());
         }
-        self.calibrate(client, epoch)?;
+        self.is_calibrated()?;
         let link = self.lock().link_bytes_per_s;
         let Some(resources) = self.resources(link, None, ready) else {
             return Err("the link was never busy, so nothing needs to be split".into());
@@ -241,32 +240,36 @@ impl Splitter {
         }
     }
 
-    /// Learns how fast the node is, once; another thread's attempt is waited for.
-    fn calibrate(&self, client: &Client, epoch: u64) -> std::result::Result<(), String> {
+    /// Whether it is known how fast the node is; an attempt that is under way is waited for, but not for long.
+    fn is_calibrated(&self) -> std::result::Result<(), String> {
         let state = self.lock();
         let waits = |state: &mut State| state.calibration == Calibration::UnderWay;
         let waited = self.calibrated.wait_timeout_while(state, CALIBRATION_WAIT, waits);
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        match state.calibration {
-            Calibration::Done => return Ok(()),
+        match &state.calibration {
+            Calibration::Done => Ok(()),
             Calibration::UnderWay => {
-                return Err("the node takes too long to run ops on a few samples".into());
+                Err("the node is still being measured, so this epoch runs unsplit".into())
             }
-            Calibration::Not | Calibration::Failed(_) => {}
+            Calibration::Not => Err("the node was not measured yet, so this epoch runs unsplit".into()),
+            Calibration::Failed(why) => Err(format!("{why}; this epoch runs unsplit")),
         }
-        drop(state);
-        self.calibrate_now(client, epoch)
     }
 
     /// Learns how fast the node is, if nobody else does.
-    pub(super) fn calibrate_now(&self, client: &Client, epoch: u64) -> std::result::Result<(), String> {
+    pub(super) fn calibrate_now(
+        self: &Arc<Splitter>,
+        client: &Client,
+        epoch: u64,
+    ) -> std::result::Result<(), String> {
         let mut state = self.lock();
         match state.calibration {
             Calibration::Done | Calibration::UnderWay => return Ok(()),
             Calibration::Not | Calibration::Failed(_) => state.calibration = Calibration::UnderWay,
         }
         drop(state);
-        let outcome = self.ask_for_some(client, epoch);
+        // Nobody but this thread has it any more: the loader is gone.
+        let outcome = self.ask_for_some(client, epoch, &|| Arc::strong_count(self) <= 1);
         self.lock().calibration = match &outcome {
             Ok(()) => Calibration::Done,
             Err(why) => Calibration::Failed(why.clone()),

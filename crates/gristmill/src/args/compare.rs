@@ -109,7 +109,7 @@ pub(crate) struct CompareSplitArgs {
     /// Samples per second that the pretended accelerator takes; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 2_000.0)]
     pub(crate) accelerator: f64,
-    /// Epochs that are measured, after one that profiles; medians are shown
+    /// Epochs that are measured, after two that profile; the median one is shown
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) epochs: u64,
     /// A preset or a recipe file

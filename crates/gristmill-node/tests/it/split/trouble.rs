@@ -70,6 +70,39 @@ fn an_overloaded_pool_sends_raw_samples() {
 }
 
 #[test]
+fn a_node_that_takes_too_long_for_a_stage_is_asked_for_raw_bytes() {
+    let slow = ServeOptions { cores: Some(0.02), ..serve_options() };
+    let server = serve(slow);
+    let impatient = ClientOptions { request_ms_max: 300, ..ClientOptions::default() };
+    let set = behind(&server, impatient);
+    let (got, report) = epoch(&loader(&set, split(SplitMode::Stage(Stage::Cropped))), 0);
+    same(&got, &plain(0), "a slow node");
+    let split = of(&report);
+    assert!(short(split, Shortfall::Away) + short(split, Shortfall::Busy) > 0, "{split:?}");
+}
+
+#[test]
+fn a_second_recipe_over_one_connection_comes_raw() {
+    let server = serve(serve_options());
+    let set = behind(&server, ClientOptions::default());
+    let cut = || split(SplitMode::Stage(Stage::Cropped));
+    let (got, report) = epoch(&loader(&set, cut()), 0);
+    same(&got, &plain(0), "the first recipe");
+    assert!(at_stage(of(&report), Stage::Cropped) > 0);
+    // The same shape, other pixels: nobody but the node could tell them apart.
+    let mut other = recipe();
+    other.ops[1] = match other.ops[1] {
+        Op::RandomResizedCrop { size, ratio, .. } => Op::RandomResizedCrop { size, scale: [0.9, 1.0], ratio },
+        ref op => op.clone(),
+    };
+    let other_loader = |set: &Arc<DataSet>, options| Loader::new(set.clone(), Some(&other), options).unwrap();
+    let (expected, _) = epoch(&other_loader(&near(), options()), 0);
+    let (got, report) = epoch(&other_loader(&set, cut()), 0);
+    same(&got, &expected, "the second recipe");
+    assert!(of(&report).reason.contains("another recipe"), "{report}");
+}
+
+#[test]
 fn old_strange_and_idle_nodes_mean_raw_samples_with_a_reason() {
     let old_client = ClientOptions { wire_version: 1, ..ClientOptions::default() };
     let other_codec = ClientOptions { build: "0/another codec", ..ClientOptions::default() };
@@ -110,11 +143,11 @@ fn recipes_that_the_node_lacks_are_refused_with_a_sentence() {
         let error = prepare(&server, recipe, build).unwrap_err();
         assert!(error.to_string().contains(words), "{words:?} is missing in {error}");
     }
-    // Many recipes are too many, and the connection goes on.
+    // A client hands over one recipe, once.
     let client = Client::connect(&url(&server), ClientOptions::default()).unwrap();
-    let outcomes: Vec<_> = (0..20).map(|_| block_on(client.prepare(&recipe(), 1 << 24))).collect();
-    assert!(outcomes[0].is_ok(), "{:?}", outcomes[0]);
-    assert!(outcomes[19].as_ref().unwrap_err().to_string().contains("recipes"), "{:?}", outcomes[19]);
+    (0..20).for_each(|_| _ = block_on(client.prepare(&recipe(), 1 << 24)).unwrap());
+    let error = block_on(client.prepare(&small_crops(), 1 << 24)).unwrap_err();
+    assert!(error.to_string().contains("another recipe"), "{error}");
     block_on(client.ping()).unwrap();
 }
 

@@ -1,8 +1,8 @@
 //! `gristmill compare split`: where samples are cut, each way read over one slow link.
 //!
 //! For every number of cores a real node is started in front of the data ([`upstream`]). Each policy has a loader of its
-//! own; the first epoch profiles, then the policies take turns epoch by epoch, so that whatever else the machine does
-//! falls on all of them. The batches of all must be the same to the last byte: that is checked, not believed.
+//! own, which first profiles the data and the node, before any is measured; then the policies take turns epoch by epoch,
+//! so that whatever else the machine does falls on all of them. The batches of all must be the same to the last byte: that is checked, not believed.
 
 mod rate;
 mod table;
@@ -12,7 +12,7 @@ use crate::args::CompareSplitArgs;
 use crate::commands::catalogued;
 use crate::commands::train;
 use crate::output::{json, line, name, say};
-use crate::progress::{EPOCHS, Progress};
+use crate::progress::{Progress, Unit};
 use crate::stop;
 use anyhow::Result;
 use gristmill_core::split::SplitPolicy;
@@ -32,6 +32,9 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 /// The most epochs that are measured.
 const EPOCHS_MAX: u64 = 1_000;
+/// Epochs in which data and node are measured: an unsplit one, and the first that is split.
+const PROFILING: u64 = 2;
+const READ: Unit = Unit::Things("epoch", "epochs", "read");
 /// The fastest accelerator that is pretended.
 const ACCELERATOR_MAX: f64 = 1e9;
 
@@ -55,9 +58,10 @@ pub(in crate::commands) fn split(args: &CompareSplitArgs) -> Result<ExitCode> {
         return Err(Error::config(format!("--accelerator {given} is not from 0 to {ACCELERATOR_MAX}")).into());
     }
     let quiet = args.common.json;
+    open::recipe(&args.recipe)?;
+    let link = Link::new(&args.by, link_bytes_per_s)?;
     // Built once, so that no node has to.
     catalogued(&args.source, None, &args.common.config(&[])?, None, quiet)?;
-    let link = Link::new(&args.by, link_bytes_per_s)?;
     if !quiet {
         say(format_args!("the link: {link}"));
     }
@@ -67,7 +71,7 @@ pub(in crate::commands) fn split(args: &CompareSplitArgs) -> Result<ExitCode> {
         accelerator_samples_per_s: (args.accelerator > 0.0).then_some(args.accelerator),
         epochs: args.epochs,
     };
-    let total = all_cores.len() as u64 * policies.len() as u64 * (args.epochs + 1);
+    let total = all_cores.len() as u64 * policies.len() as u64 * (args.epochs + PROFILING);
     let mut bar = Progress::new("compare", quiet);
     let (mut done, mut rows) = (0, Vec::new());
     for &cores in &all_cores {
@@ -76,19 +80,25 @@ pub(in crate::commands) fn split(args: &CompareSplitArgs) -> Result<ExitCode> {
             .iter()
             .map(|&policy| Ok(Side { policy, loader: loader(args, &upstream, policy)?, ran: Vec::new() }))
             .collect::<Result<Vec<_>>>()?;
-        for epoch in 0..=args.epochs {
+        // What is learnt beside an epoch must not fall into another policy's.
+        for (side, epoch) in sides.iter().flat_map(|side| (0..PROFILING).map(move |epoch| (side, epoch))) {
+            bar.at(done, Some(total), READ, || {
+                format!("{} with {cores} cores, profiling", side.policy.name())
+            });
+            one(&side.loader, epoch, args.accelerator)?;
+            done += 1;
+        }
+        for epoch in PROFILING..PROFILING + args.epochs {
             let mut digest = None;
             for side in &mut sides {
-                bar.at(done, Some(total), EPOCHS, || format!("{} with {cores} cores", side.policy.name()));
+                bar.at(done, Some(total), READ, || format!("{} with {cores} cores", side.policy.name()));
                 let ran = one(&side.loader, epoch, args.accelerator)?;
                 if *digest.get_or_insert(ran.digest) != ran.digest {
                     let policy = side.policy.name();
                     let error = Error::corrupt(format!("the batches of {policy} differ in epoch {epoch}"));
                     return Err(error.hint("this must never happen: please report it").into());
                 }
-                if epoch > 0 {
-                    side.ran.push(ran);
-                }
+                side.ran.push(ran);
                 done += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! The table of a comparison of splits: medians over epochs; as text, as JSON and as a picture.
+//! The table of a comparison of splits: of each policy the epoch of median length; as text, as JSON and as a picture.
 
 use crate::output::counted;
 use crate::plot::{Series, Words, lines};
@@ -53,45 +53,34 @@ pub(super) fn rows(
     sides: impl Iterator<Item = (SplitPolicy, Vec<Ran>)>,
 ) -> Vec<Row> {
     let mut first = None;
-    sides
-        .map(|(policy, ran)| {
-            let of = |f: &dyn Fn(&Ran) -> f64| median(ran.iter().map(f).collect());
-            let epoch_s = of(&|ran| ran.epoch_s);
-            let predicted: Option<Vec<f64>> = ran.iter().map(|ran| ran.split.predicted_s).collect();
-            let (bytes, raw) =
-                ran.iter().fold((0, 0), |sum, ran| (sum.0 + ran.split.bytes, sum.1 + ran.split.raw_bytes));
-            let mut stages = BTreeMap::new();
-            let last = ran.last().cloned().unwrap_or_default();
-            for used in last.split.stages.iter().filter(|used| used.samples > 0) {
-                stages.insert(used.stage.name(), used.samples);
-            }
-            Row {
-                policy: policy.name(),
-                upstream_cores: cores,
-                traffic_bytes: bytes / (ran.len() as u64).max(1),
-                traffic_ratio: if bytes == 0 { 1.0 } else { raw as f64 / bytes as f64 },
-                epoch_s,
-                predicted_s: predicted.map(median),
-                speedup: *first.get_or_insert(epoch_s) / epoch_s.max(1e-9),
-                upstream_cpu_s: of(&|ran| ran.split.upstream_cpu_s),
-                local_cpu_s: of(&|ran| ran.local_cpu_s),
-                stages,
-                fallbacks: last.split.shortfalls.iter().map(|short| short.samples).sum(),
-                samples: last.samples,
-                setting,
-                reason: last.split.reason,
-            }
-        })
-        .collect()
+    let one = |(policy, ran): (SplitPolicy, Vec<Ran>)| {
+        let Ran { epoch_s, local_cpu_s, samples, split, .. } = median(ran);
+        let used = split.stages.iter().filter(|used| used.samples > 0);
+        Row {
+            policy: policy.name(),
+            upstream_cores: cores,
+            traffic_bytes: split.bytes,
+            traffic_ratio: split.traffic_ratio(),
+            epoch_s,
+            predicted_s: split.predicted_s,
+            speedup: *first.get_or_insert(epoch_s) / epoch_s.max(1e-9),
+            upstream_cpu_s: split.upstream_cpu_s,
+            local_cpu_s,
+            stages: used.map(|used| (used.stage.name(), used.samples)).collect(),
+            fallbacks: split.shortfalls.iter().map(|short| short.samples).sum(),
+            samples,
+            setting,
+            reason: split.reason,
+        }
+    };
+    sides.map(one).collect()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
-    }
+/// The epoch of median length: all figures of a row are those of one epoch.
+fn median(mut ran: Vec<Ran>) -> Ran {
+    ran.sort_by(|a, b| a.epoch_s.total_cmp(&b.epoch_s));
+    let middle = ran.len().saturating_sub(1) / 2;
+    ran.into_iter().nth(middle).unwrap_or_default()
 }
 
 pub(super) fn text(rows: &[Row], setting: Setting) -> Vec<String> {
@@ -132,7 +121,7 @@ pub(super) fn text(rows: &[Row], setting: Setting) -> Vec<String> {
         .accelerator_samples_per_s
         .map_or_else(|| "no accelerator".into(), |rate| format!("an accelerator of {rate} samples/s"));
     lines.push(format!(
-        "{}, medians of {} after one that profiles; x: traffic less than raw, epochs faster than none; all batches alike",
+        "{}, the median of {} after two that profile; x: traffic less than raw, epochs faster than none; all batches alike",
         counted(rows.first().map_or(0, |row| row.samples), "sample", "samples"),
         counted(setting.epochs, "epoch", "epochs"),
     ));
@@ -194,10 +183,9 @@ mod tests {
         let rows = rows(0.5, setting, sides.into_iter());
         let best = &rows[1];
         assert_eq!((best.epoch_s, best.speedup, best.traffic_ratio), (1.5, 2.0, 3.0));
-        assert_eq!((best.traffic_bytes, best.predicted_s), (100, Some(1.1)));
+        assert_eq!((best.traffic_bytes, best.predicted_s), (100, Some(1.2)));
         let text = text(&rows, setting).join("\n");
-        assert!(text.contains("500 Mbit/s (paced by the client)") && text.contains("-27 %"), "{text}");
+        assert!(text.contains("500 Mbit/s (paced by the client)") && text.contains("-20 %"), "{text}");
         assert!(picture(&rows).contains("best"));
-        assert_eq!((median(vec![]), median(vec![4.0, 1.0])), (0.0, 2.5));
     }
 }
