@@ -43,5 +43,5 @@ fn nonsense_is_refused() {
     ] {
         place.run(&[&["compare", "split", text(&photos)], &args[..]].concat()).bad(2, &[words]);
     }
-    place.run(&["compare", "split", "nowhere"]).bad(2, &["nowhere"]);
+    place.run(&["compare", "split", "nowhere"]).bad(1, &["nowhere"]);
 }
