@@ -215,9 +215,13 @@ impl Selector {
         self.check(said)?;
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
         if let Memory::Weighted(memory) = &mut self.memory {
-            let told = said.ids.iter().zip(said.p_true).filter(|(_, p)| p.is_finite());
-            for (&id, &p) in told.filter(|(id, _)| self.scores.seen[**id as usize] > 0) {
-                memory.drift.note(1.0 - self.scores.p_true[id as usize], 1.0 - p.clamp(0.0, 1.0));
+            let now = u32::try_from(epoch + 1).unwrap_or(u32::MAX);
+            for (&id, &p) in said.ids.iter().zip(said.p_true).filter(|(_, p)| p.is_finite()) {
+                // One that filled up a rank's last batch comes twice in an epoch: that says nothing about change.
+                let before = std::mem::replace(&mut self.scores.seen[id as usize], now);
+                if before > 0 && before != now {
+                    memory.drift.note(1.0 - self.scores.p_true[id as usize], 1.0 - p.clamp(0.0, 1.0));
+                }
             }
         }
         self.scores.feedback(said, epoch)?;
