@@ -15,7 +15,7 @@ use futures::executor::block_on;
 use gristmill_core::SampleId;
 use gristmill_core::split::profile::{MEASURED_MIN, Measured, Profile, Shape};
 use gristmill_core::split::{Resources, changed};
-use gristmill_ops::{Draw, Pipeline, Recipe, Stage};
+use gristmill_ops::{Draw, Limits, Pipeline, Recipe, Stage};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ impl Splitter {
 
     /// The node that runs the ops, or why none does.
     fn ready<'a>(&self, offload: Option<&'a Client>) -> std::result::Result<(&'a Client, Ready), String> {
-        let Some(recipe) = &self.recipe else {
+        let (Some(recipe), Some(pipeline)) = (&self.recipe, &self.pipeline) else {
             return Err("nothing can be split: there is no recipe, so samples stay raw".into());
         };
         let Some(client) = offload else {
@@ -170,8 +170,10 @@ impl Splitter {
         let ready = match client.ready() {
             Ok(ready) => ready,
             // Perhaps it can now.
-            Err(_) => block_on(client.prepare(recipe, self.pixels_max))
-                .map_err(|error| format!("everything comes raw: {error}"))?,
+            Err(_) => {
+                block_on(client.prepare(recipe, Limits { pixels_max: self.pixels_max, ..pipeline.limits() }))
+                    .map_err(|error| format!("everything comes raw: {error}"))?
+            }
         };
         Ok((client, ready))
     }
