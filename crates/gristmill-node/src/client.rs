@@ -30,7 +30,7 @@ use crate::{Error, Kind, Result};
 use driver::{Command, Shared};
 use futures::future::join_all;
 use gristmill_core::SampleId;
-use gristmill_ops::{BUILD, Recipe, Stage};
+use gristmill_ops::{BUILD, Limits, Recipe, Stage};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Client {
     /// Hands a recipe to the node, which from then on runs its first ops for those who ask with a wish. It is remembered
     /// and handed to a node that comes back. The error says why the node does not: it is away, of an older version, has
     /// other ops, or no cores for them; or another recipe was handed over before.
-    pub async fn prepare(&self, recipe: &Recipe, pixels_max: u64) -> Result<Ready> {
+    pub async fn prepare(&self, recipe: &Recipe, limits: Limits) -> Result<Ready> {
         let recipe = serde_json::to_string(recipe)
             .map_err(|e| Error::config("a recipe cannot be written as JSON").because(e))?;
         if recipe.len() > RECIPE_BYTES_MAX {
@@ -179,7 +179,12 @@ impl Client {
                 "the recipe has {bytes} bytes as JSON, and a node takes {RECIPE_BYTES_MAX}"
             )));
         }
-        let prepare = Arc::new(Prepare { build: self.shared.build.to_string(), pixels_max, recipe });
+        let prepare = Arc::new(Prepare {
+            build: self.shared.build.to_string(),
+            pixels_max: limits.pixels_max,
+            scratch_bytes_max: limits.scratch_bytes_max as u64,
+            recipe,
+        });
         if !self.shared.runs(&prepare) {
             return Err(Error::config("another loader runs another recipe over this connection")
                 .hint("open the data set once for each recipe"));

@@ -26,8 +26,8 @@ mod requests;
 mod staged;
 
 pub use ops::{OpsReport, StageCount};
-pub(crate) use options::CORES_MAX;
 pub use options::ServeOptions;
+pub(crate) use options::{CORES_LEAST, CORES_MAX};
 
 use crate::node::{Node, NodeReport};
 use crate::token::Token;
@@ -63,6 +63,8 @@ struct State {
     gate: Gate,
     /// Bytes of answers that may be in memory, of all connections.
     budget: Arc<Semaphore>,
+    /// The part of it that may wait for ops, so that raw samples never do.
+    staged: Arc<Semaphore>,
     draining: watch::Sender<bool>,
     /// Runs the first ops of recipes.
     ops: Ops,
@@ -182,6 +184,7 @@ impl Server {
         let state = Arc::new(State {
             gate: Gate::new(options.connections_max),
             budget: Arc::new(Semaphore::new(options.bytes_in_flight_max as usize)),
+            staged: Arc::new(Semaphore::new(options.staged_bytes_max() as usize)),
             hosted,
             token,
             draining: watch::Sender::new(false),

@@ -15,7 +15,7 @@
 //!   client -> Catalog {from}                               node -> CatalogPart {total, from, bytes}
 //!   client -> Report                                       node -> ReportText {JSON}
 //!   client -> Ping                                         node -> Done
-//!   client -> Prepare {build, recipe, limit}               node -> Prepared {handle, cores} | Failed
+//!   client -> Prepare {build, recipe, limits}              node -> Prepared {handle, cores} | Failed
 //!   client -> FetchStaged {[(id, cold, handle, stage, …)]} node -> StagedSamples {first, [(id, stage, CPU time, …)]} ...
 //!   either -> Bye                                          no more requests; what is in flight is finished
 //! ```

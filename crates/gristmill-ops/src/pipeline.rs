@@ -147,6 +147,11 @@ impl Pipeline {
         self.writer.output()
     }
 
+    /// What a sample may cost.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// Runs all ops on one sample and writes the result into `out`, which must have exactly the output's length.
     pub fn run(
         &self,

@@ -22,11 +22,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Rests shorter than this are put off, since the clock is not that good.
-const REST_LEAST: Duration = Duration::from_millis(2);
+const REST_LEAST_S: f64 = 0.002;
 /// How long a thread rests before it looks whether the pool has ended.
 const REST_MOST: Duration = Duration::from_millis(50);
 /// The most that one sample may cost in rest.
-const DEBT_MAX: Duration = Duration::from_secs(2);
+const DEBT_MAX_S: f64 = 2.0;
+/// How long what is queued may take; more is not taken.
+const QUEUE_S_MAX: f64 = 2.0;
+/// The running mean of a sample's CPU time moves by this part of the difference.
+const MEAN_STEP: f64 = 1.0 / 16.0;
+/// How much memory for results a thread keeps between samples.
+const KEEP_BYTES: usize = 8 << 20;
 
 /// One sample that is to be brought to a stage.
 #[derive(Debug)]
@@ -73,6 +79,8 @@ struct Queue {
 struct State {
     jobs: VecDeque<(Job, oneshot::Sender<Done>)>,
     bytes: u64,
+    /// What a sample took lately, in CPU time; 0 before the first.
+    mean_ns: f64,
     ended: bool,
 }
 
@@ -96,7 +104,7 @@ pub struct OpsReport {
     pub queue: u64,
     /// The limit on them.
     pub queue_max: u64,
-    /// Samples that were asked for at a stage and answered raw because the queue was full.
+    /// Samples that were asked for at a stage and answered raw because there was too much to do.
     pub busy: u64,
     /// Those that were answered raw because the stage does not suit them.
     pub unsuited: u64,
@@ -148,10 +156,7 @@ impl Ops {
         let (tell, done) = oneshot::channel();
         let size = job.bytes.len() as u64;
         let mut state = self.shared.lock();
-        let full = state.jobs.len() >= self.shared.entries_max || state.bytes + size > self.shared.bytes_max;
-        if self.threads.is_empty() || full {
-            drop(state);
-            self.shared.counts.busy.fetch_add(1, Relaxed);
+        if !self.has_room(&state, size) {
             return None;
         }
         state.bytes += size;
@@ -161,14 +166,25 @@ impl Ops {
         Some(done)
     }
 
+    /// Whether one more sample of this size may wait.
+    fn has_room(&self, state: &State, size: u64) -> bool {
+        let wait_s = state.jobs.len() as f64 * state.mean_ns / 1e9 / self.cores;
+        !self.threads.is_empty()
+            && state.jobs.len() < self.shared.entries_max
+            && state.bytes + size <= self.shared.bytes_max
+            && wait_s <= QUEUE_S_MAX
+    }
+
     /// Notes how a sample was sent that was asked for at a stage.
     pub(super) fn sent(&self, stage: Stage, shortfall: Shortfall, bytes: usize) {
         let counts = &self.shared.counts;
         counts.samples[stage as usize].fetch_add(1, Relaxed);
         counts.bytes[stage as usize].fetch_add(bytes as u64, Relaxed);
-        if shortfall == Shortfall::Sample {
-            counts.unsuited.fetch_add(1, Relaxed);
-        }
+        match shortfall {
+            Shortfall::Sample => counts.unsuited.fetch_add(1, Relaxed),
+            Shortfall::Busy => counts.busy.fetch_add(1, Relaxed),
+            _ => 0,
+        };
     }
 
     pub(super) fn report(&self) -> OpsReport {
@@ -204,6 +220,14 @@ impl Drop for Ops {
     }
 }
 
+impl State {
+    /// Notes the CPU time of a sample.
+    fn took(&mut self, cpu_ns: f64) {
+        let step = if self.mean_ns == 0.0 { 1.0 } else { MEAN_STEP };
+        self.mean_ns += (cpu_ns - self.mean_ns) * step;
+    }
+}
+
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under the lock.
@@ -230,17 +254,19 @@ impl Queue {
 
     /// Works until the pool ends, at most the `share` of the time.
     fn work(&self, share: f64) {
-        let (mut scratch, mut out, mut debt) = (Scratch::new(), Vec::new(), Duration::ZERO);
+        let (mut scratch, mut out, mut debt) = (Scratch::new(), Vec::new(), 0.0_f64);
         while let Some((job, tell)) = self.next() {
             let done = run(&job, &mut scratch, &mut out);
             self.counts.cpu_ns.fetch_add(done.cpu_ns, Relaxed);
-            debt += Duration::from_nanos(done.cpu_ns).mul_f64(1.0 / share - 1.0);
+            self.lock().took(done.cpu_ns as f64);
+            // A tiny share makes this huge or infinite, which a duration cannot be.
+            debt = (debt + done.cpu_ns as f64 / 1e9 * (1.0 / share - 1.0)).min(DEBT_MAX_S);
             // Whoever asked may be gone.
             let _ = tell.send(done);
-            if debt > REST_LEAST {
+            if debt > REST_LEAST_S {
                 let since = Instant::now();
-                self.rest(debt.min(DEBT_MAX));
-                debt = debt.min(DEBT_MAX).saturating_sub(since.elapsed());
+                self.rest(Duration::from_secs_f64(debt));
+                debt = (debt - since.elapsed().as_secs_f64()).max(0.0);
             }
         }
     }
@@ -261,18 +287,105 @@ impl Queue {
 /// Brings one sample to its stage; whatever goes wrong, its raw bytes are still there.
 fn run(job: &Job, scratch: &mut Scratch, out: &mut Vec<u8>) -> Done {
     let Job { pipeline, id, wish, bytes } = job;
+    let size = match wish.stage {
+        Stage::Decoded => pipeline.facts(bytes).map_or([0; 2], |facts| [facts.width, facts.height]),
+        _ => [0; 2],
+    };
+    let known = pipeline.stage_bytes(wish.stage, size[0], size[1]);
+    if known.is_some_and(|bytes| bytes > wish.bytes_max.into()) {
+        return Done::short(Shortfall::Sample);
+    }
     let draw = Draw { seed: wish.seed, epoch: wish.epoch, sample: *id };
     let advance = AssertUnwindSafe(|| pipeline.advance(scratch, draw, bytes, wish.stage, out));
     let Ok(advanced) = std::panic::catch_unwind(advance) else {
-        *scratch = Scratch::new();
+        (*scratch, *out) = (Scratch::new(), Vec::new());
         return Done::short(Shortfall::Sample);
     };
     let cpu_ns = advanced.cpu_ns;
     if advanced.stage == Stage::Raw || out.len() > wish.bytes_max as usize {
-        out.clear();
+        keep(out);
         let shortfall = if wish.stage == Stage::Raw { Shortfall::None } else { Shortfall::Sample };
         return Done { cpu_ns, ..Done::short(shortfall) };
     }
     let made = Bytes::copy_from_slice(out);
+    keep(out);
     Done { bytes: Some(made), stage: advanced.stage, shortfall: Shortfall::None, cpu_ns }
+}
+
+/// Empties what a result was made in; what a giant one needed is given back.
+fn keep(out: &mut Vec<u8>) {
+    out.clear();
+    if out.capacity() > KEEP_BYTES {
+        *out = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gristmill_ops::{Encoding, Limits, RawImage, Recipe};
+
+    const LIMITS: Limits = Limits { pixels_max: 1 << 24, scratch_bytes_max: 1 << 28 };
+
+    /// A raw grey picture of so many rows of 4,096 pixels, made 28 x 28.
+    fn job(rows: u32, stage: Stage, bytes_max: u32) -> Job {
+        let raw = RawImage { width: 4_096, height: rows, channels: 1, planar: false };
+        let recipe = Recipe::preset("mnist").unwrap();
+        Job {
+            pipeline: Arc::new(Pipeline::new(&recipe, Encoding::Raw(raw), LIMITS).unwrap()),
+            id: SampleId(0),
+            wish: Wish { stage, epoch: 0, seed: 0, bytes_max },
+            bytes: vec![1; raw.bytes() as usize].into(),
+        }
+    }
+
+    fn pool(cores: f64) -> Ops {
+        Ops::start(&ServeOptions { cores: Some(cores), ..ServeOptions::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_tiny_share_of_a_core_is_no_panic() {
+        for cores in [1e-30, f64::MIN_POSITIVE / 4.0] {
+            let ops = pool(cores);
+            let done = ops.submit(job(8, Stage::Cropped, u32::MAX)).unwrap().blocking_recv().unwrap();
+            assert_eq!(done.stage, Stage::Cropped);
+        }
+    }
+
+    #[test]
+    fn what_would_wait_too_long_is_not_taken() {
+        let ops = pool(1.0);
+        for (mean_ns, taken) in [(1e9, true), (1.9e9, true), (2.1e9, false)] {
+            // The thread cannot take it while this is locked.
+            let mut state = ops.shared.lock();
+            let (tell, _heard) = oneshot::channel();
+            state.bytes += 8 * 4_096;
+            state.jobs = VecDeque::from([(job(8, Stage::Cropped, u32::MAX), tell)]);
+            state.mean_ns = mean_ns;
+            assert_eq!(ops.has_room(&state, 1), taken, "{mean_ns}");
+            state.jobs.clear();
+            state.bytes = 0;
+        }
+        let mut state = State::default();
+        state.took(1_600.0);
+        state.took(0.0);
+        assert!((state.mean_ns - 1_500.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_made_and_memory_is_given_back() {
+        let (mut scratch, mut out) = (Scratch::new(), Vec::new());
+        let done = run(&job(3_000, Stage::Decoded, u32::MAX), &mut scratch, &mut out);
+        assert_eq!((done.stage, done.bytes.unwrap().len()), (Stage::Decoded, 8 + 3_000 * 4_096));
+        assert!(out.capacity() <= KEEP_BYTES, "{} bytes are kept", out.capacity());
+        for (stage, bytes) in
+            [(Stage::Decoded, 8 + 8 * 4_096), (Stage::Cropped, 784), (Stage::Finished, 3_136)]
+        {
+            let [fits, short] =
+                [bytes, bytes - 1].map(|most| run(&job(8, stage, most), &mut scratch, &mut out));
+            assert_eq!((fits.stage, fits.shortfall), (stage, Shortfall::None));
+            assert_eq!((short.stage, short.shortfall), (Stage::Raw, Shortfall::Sample));
+            assert!(fits.cpu_ns > 0 && short.cpu_ns == 0, "nothing is run for what is not sent");
+        }
+    }
 }

@@ -6,6 +6,8 @@ use crate::{Error, Result};
 
 /// The most cores that anybody means.
 pub(crate) const CORES_MAX: f64 = 1_024.0;
+/// The fewest, if there are any: with less a thread would rest for minutes after one sample.
+pub(crate) const CORES_LEAST: f64 = 0.01;
 
 /// Where a server listens, and how much it bears.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,6 +92,11 @@ impl ServeOptions {
         self.cores.unwrap_or_else(|| (all / 2).max(1) as f64)
     }
 
+    /// Bytes that may wait for ops.
+    pub(super) fn staged_bytes_max(&self) -> u64 {
+        self.bytes_in_flight_max / 4
+    }
+
     /// The longest answer.
     pub(super) fn answer_bytes_max(&self) -> u32 {
         // The sample, or what a group of small ones may take, and the table in front.
@@ -107,9 +114,11 @@ impl ServeOptions {
             return Err(Error::config("TLS needs both a certificate and its key; one of them is missing")
                 .hint("set serve.tls_cert (--tls-cert) and serve.tls_key (--tls-key)"));
         }
-        if self.cores.is_some_and(|cores| !(0.0..=CORES_MAX).contains(&cores)) {
-            let cores = self.cores.unwrap_or_default();
-            return Err(Error::config(format!("serve.cores = {cores} is not from 0 to {CORES_MAX}")));
+        let fits = |cores: &f64| *cores == 0.0 || (CORES_LEAST..=CORES_MAX).contains(cores);
+        if let Some(cores) = self.cores.filter(|cores| !fits(cores)) {
+            return Err(Error::config(format!(
+                "serve.cores = {cores} is neither 0 nor from {CORES_LEAST} to {CORES_MAX}"
+            )));
         }
         if hosted.is_empty() {
             return Err(Error::config("there is no data set to serve"));

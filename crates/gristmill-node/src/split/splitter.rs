@@ -15,7 +15,7 @@ use futures::executor::block_on;
 use gristmill_core::SampleId;
 use gristmill_core::split::profile::{MEASURED_MIN, Measured, Profile, Shape};
 use gristmill_core::split::{Resources, changed};
-use gristmill_ops::{Draw, Pipeline, Recipe, Stage};
+use gristmill_ops::{Draw, Limits, Pipeline, Recipe, Stage};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -161,7 +161,7 @@ impl Splitter {
 
     /// The node that runs the ops, or why none does.
     fn ready<'a>(&self, offload: Option<&'a Client>) -> std::result::Result<(&'a Client, Ready), String> {
-        let Some(recipe) = &self.recipe else {
+        let (Some(recipe), Some(pipeline)) = (&self.recipe, &self.pipeline) else {
             return Err("nothing can be split: there is no recipe, so samples stay raw".into());
         };
         let Some(client) = offload else {
@@ -171,7 +171,8 @@ impl Splitter {
                     .into(),
             );
         };
-        let ready = block_on(client.prepare(recipe, self.pixels_max));
+        let limits = Limits { pixels_max: self.pixels_max, ..pipeline.limits() };
+        let ready = block_on(client.prepare(recipe, limits));
         let ready = ready.map_err(|error| format!("everything comes raw: {error}"))?;
         Ok((client, ready))
     }

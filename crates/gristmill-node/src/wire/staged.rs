@@ -26,6 +26,8 @@ pub struct Prepare {
     pub build: String,
     /// The most pixels a picture may have.
     pub pixels_max: u64,
+    /// The most working memory that a sample may take where it is finished: one that needs more fails in both places.
+    pub scratch_bytes_max: u64,
     /// The recipe as JSON.
     pub recipe: String,
 }
@@ -35,6 +37,7 @@ impl Prepare {
     pub fn encode(&self, out: &mut BytesMut) {
         put_text(out, &self.build, NAME_BYTES_MAX);
         out.put_u64_le(self.pixels_max);
+        out.put_u64_le(self.scratch_bytes_max);
         out.put_slice(self.recipe.as_bytes());
     }
 
@@ -42,10 +45,10 @@ impl Prepare {
     pub fn decode(body: &[u8]) -> Result<Prepare> {
         let mut cut = Cut::new(body, "prepare");
         let build = cut.text(NAME_BYTES_MAX)?.to_string();
-        let pixels_max = cut.u64()?;
+        let (pixels_max, scratch_bytes_max) = (cut.u64()?, cut.u64()?);
         cut.count(1, RECIPE_BYTES_MAX)?;
         let recipe = str::from_utf8(cut.rest()).map_err(|_| cut.bad("its recipe is not UTF-8"))?.to_string();
-        Ok(Prepare { build, pixels_max, recipe })
+        Ok(Prepare { build, pixels_max, scratch_bytes_max, recipe })
     }
 }
 

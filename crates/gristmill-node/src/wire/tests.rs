@@ -78,7 +78,7 @@ proptest! {
     fn recipes_and_wishes_are_read_back(
         wishes in prop::collection::vec((any::<u32>(), 0_u8..14, any::<u32>(), any::<(u64, u64)>()), 0..200),
         (build, recipe) in ("\\PC{0,60}", "\\PC{0,400}"),
-        (handle, cores, pixels_max) in (any::<u32>(), 0.01_f32..1e6, any::<u64>()),
+        (handle, cores, pixels_max, scratch_bytes_max) in (any::<u32>(), 0.01_f32..1e6, any::<u64>(), any::<u64>()),
     ) {
         let asks = wishes.iter().map(|&(id, stage, bytes_max, (epoch, seed))| {
             let wish = Stage::from_u8(stage).map(|stage| (id / 7, Wish { stage, epoch, seed, bytes_max }));
@@ -88,7 +88,7 @@ proptest! {
         let body = encoded(|out| fetch.encode(out));
         prop_assert_eq!(&FetchStaged::decode(&body).unwrap(), &fetch);
         prop_assert!(body.is_empty() || FetchStaged::decode(&body[..body.len() - 1]).is_err());
-        let prepare = Prepare { build, pixels_max, recipe };
+        let prepare = Prepare { build, pixels_max, scratch_bytes_max, recipe };
         prop_assert_eq!(Prepare::decode(&encoded(|out| prepare.encode(out))).unwrap(), prepare);
         let prepared = Prepared { handle, cores };
         prop_assert_eq!(Prepared::decode(&encoded(|out| prepared.encode(out))).unwrap(), prepared);
@@ -164,7 +164,8 @@ fn lists_have_limits() {
     };
     assert!(staged(ASKS_MAX).is_ok() && staged(ASKS_MAX + 1).is_err());
     let prepare = |bytes: usize| {
-        let prepare = Prepare { build: String::new(), pixels_max: 1, recipe: "x".repeat(bytes) };
+        let recipe = "x".repeat(bytes);
+        let prepare = Prepare { build: String::new(), pixels_max: 1, scratch_bytes_max: 1, recipe };
         Prepare::decode(&encoded(|out| prepare.encode(out)))
     };
     assert!(prepare(RECIPE_BYTES_MAX).is_ok() && prepare(RECIPE_BYTES_MAX + 1).is_err());

@@ -43,7 +43,7 @@ impl Pipeline {
         let reached = match stage {
             Stage::Raw => Ok(false),
             Stage::Cut => Ok(self.cut(draw, bytes, out)),
-            Stage::Decoded => self.decoded(scratch, bytes, out),
+            Stage::Decoded => self.decoded(scratch, draw, bytes, out),
             Stage::Cropped => self.cropped(scratch, draw, bytes, out).map(|()| true),
             Stage::Packed => self.packed(scratch, draw, bytes, out),
             Stage::Lossy => self.lossy(scratch, draw, bytes, out),
@@ -120,7 +120,13 @@ impl Pipeline {
         ))
     }
 
-    fn decoded(&self, scratch: &mut Scratch, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, OpError> {
+    fn decoded(
+        &self,
+        scratch: &mut Scratch,
+        draw: Draw,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, OpError> {
         let (frame, [height, width]) = match self.encoding {
             Encoding::Raw(raw) => (Pipeline::decode_raw(scratch, bytes, raw)?, [raw.height, raw.width]),
             Encoding::Sniffed => match Format::of(bytes)? {
@@ -143,6 +149,11 @@ impl Pipeline {
         out.extend_from_slice(&width.to_le_bytes());
         out.extend_from_slice(&height.to_le_bytes());
         out.extend_from_slice(&pixels[..length]);
+        // Whoever finishes it needs no room for these pixels. A sample that one place could not run stays raw.
+        let mut frame = frame;
+        for step in &self.steps {
+            step.apply(&mut frame, scratch, self.limits, draw, bytes)?;
+        }
         Ok(true)
     }
 
@@ -208,7 +219,9 @@ impl Pipeline {
         for step in &self.steps {
             step.apply(&mut frame, scratch, self.limits, draw, bytes)?;
         }
-        out.resize(self.pixels.output().bytes(), 0);
+        let length = self.pixels.output().bytes();
+        self.limits.check_scratch(length as u64)?;
+        out.resize(length, 0);
         self.pixels.write(&frame, frame.pixels(scratch, bytes), out)
     }
 
@@ -283,11 +296,16 @@ impl Pipeline {
         out: &mut Vec<u8>,
     ) -> Result<(), OpError> {
         let length = self.output().bytes();
-        // Numbers need an address that fits them, which a vector of bytes need not have.
+        self.limits.check_scratch(length as u64)?;
+        out.resize(length, 0);
+        // Numbers need an address that fits them, which a vector of bytes need not have but nearly always has.
+        if out.as_ptr().align_offset(align_of::<f32>()) == 0 {
+            return self.run(scratch, draw, bytes, out).map(|_| ());
+        }
         let mut numbers = vec![0_f32; length.div_ceil(4)];
         let numbers = &mut bytemuck::cast_slice_mut::<f32, u8>(&mut numbers)[..length];
         self.run(scratch, draw, bytes, numbers)?;
-        out.extend_from_slice(numbers);
+        out.copy_from_slice(numbers);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Whatever form a sample crosses the wire in: the finished bytes are those of running everything in one place.
 
-use gristmill_ops::{Draw, Encoding, Op, Pipeline, RawImage, Recipe, Scratch, Size, Stage};
+use gristmill_ops::{Draw, Encoding, Limits, Op, Pipeline, RawImage, Recipe, Scratch, Size, Stage};
 use proptest::prelude::*;
 use turbojpeg::Subsamp;
 
@@ -140,6 +140,51 @@ fn sizes_are_known_beforehand() {
     for nothing in [&b""[..], b"hello", &data[..20]] {
         assert_eq!(pipeline.facts(nothing), None);
     }
+}
+
+#[test]
+fn limits_hold_for_what_is_made_of_a_sample() {
+    // No op needs working memory: the result is all there is.
+    let sample = texture(100, 100, 1)[..10_000].to_vec();
+    let numbers = Recipe::preset("mnist").unwrap().ops.split_off(3);
+    let ops = [Op::Decode].into_iter().chain(numbers).collect();
+    let recipe = Recipe { ops };
+    for (stage, bytes) in [(Stage::Cropped, 10_000), (Stage::Finished, 40_000)] {
+        for (scratch_bytes_max, reached) in [(bytes, stage), (bytes - 1, Stage::Raw)] {
+            let limits = Limits { scratch_bytes_max, ..LIMITS };
+            let pipeline = Pipeline::new(&recipe, raw(100, 100, 1), limits).unwrap();
+            let mut form = Vec::new();
+            let advanced = pipeline.advance(&mut Scratch::new(), draw(0), &sample, stage, &mut form);
+            assert_eq!(advanced.stage, reached, "{scratch_bytes_max} bytes");
+        }
+    }
+}
+
+/// One that fails here with so much memory is not to pass because another place did the expensive part.
+#[test]
+fn whoever_cannot_run_a_sample_is_not_handed_a_form_of_it() {
+    let small = recipe([Op::CenterCrop { size: Size::Side(64) }]);
+    let enlarged =
+        recipe([Op::Resize { size: Size::Exact([300, 400]) }, Op::CenterCrop { size: Size::Side(64) }]);
+    let grey = jpeg(320, 240, Subsamp::Gray, true, 2);
+    let coloured = jpeg(320, 240, Subsamp::Sub2x2, false, 2);
+    let mut short = 0;
+    for (recipe, data) in [(&small, &grey), (&small, &coloured), (&enlarged, &grey), (&enlarged, &coloured)] {
+        for scratch_bytes_max in (10_000..2_000_000).step_by(30_000) {
+            let limits = Limits { scratch_bytes_max, ..LIMITS };
+            let pipeline = Pipeline::new(recipe, Encoding::Sniffed, limits).unwrap();
+            if run(&pipeline, draw(0), data).is_ok() {
+                continue;
+            }
+            short += 1;
+            for stage in EXACT {
+                let mut form = Vec::new();
+                let advanced = pipeline.advance(&mut Scratch::new(), draw(0), data, stage, &mut form);
+                assert_eq!(advanced.stage, Stage::Raw, "{} with {scratch_bytes_max} bytes", stage.name());
+            }
+        }
+    }
+    assert!(short > 20, "{short}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The settings of the split: which ops run on the node behind the loader.
 
 use super::{BYTES_MAX, Key, boolean, bytes_to, format_bytes, shown, whole};
-use crate::serve::CORES_MAX;
+use crate::serve::{CORES_LEAST, CORES_MAX};
 use crate::split::SplitMode;
 
 /// Every setting of the split.
@@ -80,8 +80,8 @@ fn rate(text: &str) -> Result<Option<f64>, String> {
 
 /// Cores, fractions included.
 pub(super) fn cores(text: &str) -> Result<Option<f64>, String> {
-    let fits = |number| (0.0..=CORES_MAX).contains(&number);
-    number(text, fits, || format!("a number from 0 to {CORES_MAX} such as 2 or 0.5"))
+    let fits = |number| number == 0.0 || (CORES_LEAST..=CORES_MAX).contains(&number);
+    number(text, fits, || format!("0 or a number from {CORES_LEAST} to {CORES_MAX} such as 2 or 0.5"))
 }
 
 /// A number that fits, or none for `auto`.

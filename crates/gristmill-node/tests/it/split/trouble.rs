@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
+const LIMITS: Limits = Limits { pixels_max: 1 << 24, scratch_bytes_max: usize::MAX };
+
 fn wait(what: &str, fine: impl Fn() -> bool) {
     let start = Instant::now();
     while !fine() {
@@ -34,16 +36,21 @@ fn say(stream: &mut TcpStream, verb: Verb, fill: impl FnOnce(&mut bytes::BytesMu
 }
 
 /// Hands over any text as a recipe.
-fn prepare(server: &Server, recipe: &str, build: &str) -> gristmill_node::Result<Prepared> {
+fn prepare(server: &Server, recipe: &str, build: &str, peer: bool) -> gristmill_node::Result<Prepared> {
     let mut stream = TcpStream::connect(server.tcp().unwrap()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (header, body) = heard(&mut stream);
     assert_eq!(header.request, 2, "the node says its version where a number would stand");
     Greeting::decode(&body).unwrap();
-    let hello = Hello { proof: [0; 32], digest: None, name: String::new(), job: "raw".into(), peer: false };
+    let hello = Hello { proof: [0; 32], digest: None, name: String::new(), job: "raw".into(), peer };
     say(&mut stream, Verb::Hello, |out| hello.encode(out));
     assert_eq!(heard(&mut stream).0.verb, Verb::Welcome);
-    let prepare = Prepare { build: build.into(), pixels_max: 1 << 24, recipe: recipe.into() };
+    let prepare = Prepare {
+        build: build.into(),
+        pixels_max: 1 << 24,
+        scratch_bytes_max: 1 << 40,
+        recipe: recipe.into(),
+    };
     say(&mut stream, Verb::Prepare, |out| prepare.encode(out));
     let (header, body) = heard(&mut stream);
     match header.verb {
@@ -133,20 +140,34 @@ fn recipes_that_the_node_lacks_are_refused_with_a_sentence() {
     let server = serve(serve_options());
     let known = serde_json::to_string(&recipe()).unwrap();
     let build = gristmill_ops::BUILD;
-    assert_eq!(prepare(&server, &known, build).unwrap(), Prepared { handle: 0, cores: 2.0 });
+    let mut giant = recipe();
+    giant.ops[1] =
+        Op::RandomResizedCrop { size: Size::Side(65_535), scale: [0.08, 1.0], ratio: [0.75, 1.33] };
+    let giant = serde_json::to_string(&giant).unwrap();
+    let flips = |many: usize| {
+        let mut flips = recipe();
+        flips.ops.splice(2..3, std::iter::repeat_n(Op::Flip { probability: 0.5 }, many - 1));
+        serde_json::to_string(&flips).unwrap()
+    };
+    assert!(prepare(&server, &flips(61), build, false).is_ok(), "64 ops");
+    assert_eq!(prepare(&server, &known, build, false).unwrap(), Prepared { handle: 0, cores: 2.0 });
     for (recipe, build, words) in [
         (r#"{"op":[{"kind":"decode"},{"kind":"warp","by":3}]}"#, build, "warp"),
         ("nonsense", build, "not a recipe"),
         (r#"{"op":[]}"#, build, "recipe"),
+        (&giant, build, "bytes, and the node makes"),
+        (&flips(62), build, "65 ops"),
         (known.as_str(), "2/other", "2/other"),
     ] {
-        let error = prepare(&server, recipe, build).unwrap_err();
+        let error = prepare(&server, recipe, build, false).unwrap_err();
         assert!(error.to_string().contains(words), "{words:?} is missing in {error}");
     }
+    let error = prepare(&server, &known, build, true).unwrap_err();
+    assert!(error.to_string().contains("peer"), "{error}");
     // A client hands over one recipe, once.
     let client = Client::connect(&url(&server), ClientOptions::default()).unwrap();
-    (0..20).for_each(|_| _ = block_on(client.prepare(&recipe(), 1 << 24)).unwrap());
-    let error = block_on(client.prepare(&small_crops(), 1 << 24)).unwrap_err();
+    (0..20).for_each(|_| _ = block_on(client.prepare(&recipe(), LIMITS)).unwrap());
+    let error = block_on(client.prepare(&small_crops(), LIMITS)).unwrap_err();
     assert!(error.to_string().contains("another recipe"), "{error}");
     block_on(client.ping()).unwrap();
 }
@@ -205,7 +226,7 @@ fn a_shared_node_that_is_lost_leaves_the_work_to_the_store() {
 #[test]
 fn stages_are_bounded_and_unknown_recipes_are_raw() {
     let limits =
-        ServeOptions { connection_bytes_max: 4 << 20, bytes_in_flight_max: 4 << 20, ..serve_options() };
+        ServeOptions { connection_bytes_max: 4 << 20, bytes_in_flight_max: 32 << 20, ..serve_options() };
     let server = serve(limits);
     let set = near();
     let client = Client::connect(&url(&server), ClientOptions::default()).unwrap();
@@ -223,7 +244,7 @@ fn stages_are_bounded_and_unknown_recipes_are_raw() {
     for staged in fetch(&asks(Stage::Cropped, u32::MAX)) {
         assert_eq!((staged.stage, staged.shortfall), (Stage::Raw, Shortfall::Unprepared));
     }
-    block_on(client.prepare(&recipe(), 1 << 24)).unwrap();
+    block_on(client.prepare(&recipe(), LIMITS)).unwrap();
     // Under a limit that no tensor fits, raw bytes come.
     for staged in fetch(&asks(Stage::Finished, 1_000)) {
         assert_eq!((staged.stage, staged.shortfall), (Stage::Raw, Shortfall::Sample));
@@ -231,8 +252,7 @@ fn stages_are_bounded_and_unknown_recipes_are_raw() {
         assert_eq!(staged.served.bytes.len() as u32, size);
     }
     // 54 MB of tensors through 4 MiB of memory, each the one that is computed here.
-    let limits = Limits { pixels_max: 1 << 24, scratch_bytes_max: usize::MAX };
-    let pipeline = Pipeline::new(&recipe(), set.catalog().encoding(), limits).unwrap();
+    let pipeline = Pipeline::new(&recipe(), set.catalog().encoding(), LIMITS).unwrap();
     let (mut scratch, mut out) = (Scratch::new(), vec![0; pipeline.output().bytes()]);
     let watching = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
@@ -267,4 +287,65 @@ fn a_fraction_of_a_core_is_not_exceeded() {
     // The last sample is not waited for.
     assert!(share < 0.3, "{share:.3} of a core in {:.2} s", split.measured_s);
     assert!((ops.cpu_s - split.upstream_cpu_s).abs() < 0.01 * ops.cpu_s + 1e-3, "{ops:?} {split:?}");
+}
+
+/// Asks for these samples at a stage, whatever they have come to be in bytes.
+fn fetch(client: &Client, ids: std::ops::Range<u32>, stage: Stage) -> Vec<Staged> {
+    let wish = Some(Wish { stage, epoch: 5, seed: 11, bytes_max: u32::MAX });
+    let ask = |id| StagedAsk { ask: Ask { id: SampleId(id), cold: false }, wish };
+    let came = block_on(client.fetch_staged(&ids.map(ask).collect::<Vec<_>>())).unwrap();
+    came.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn a_sample_that_fails_under_the_limits_of_the_client_stays_raw() {
+    let server = serve(serve_options());
+    let (set, limits) = (near(), Limits { scratch_bytes_max: 500_000, ..LIMITS });
+    let client = Client::connect(&url(&server), ClientOptions::default()).unwrap();
+    block_on(client.prepare(&recipe(), limits)).unwrap();
+    let pipeline = Pipeline::new(&recipe(), set.catalog().encoding(), limits).unwrap();
+    let (mut scratch, mut out) = (Scratch::new(), vec![0; pipeline.output().bytes()]);
+    let mut failed = 0;
+    for staged in fetch(&client, 0..90, Stage::Cropped) {
+        let raw = set.read_now(staged.served.id).unwrap();
+        let draw = Draw { seed: 11, epoch: 5, sample: staged.served.id };
+        let fails = pipeline.run(&mut scratch, draw, &raw, &mut out).is_err();
+        assert_eq!(staged.stage == Stage::Raw, fails, "sample {}", staged.served.id);
+        failed += u32::from(fails);
+    }
+    assert!((1..90).contains(&failed), "{failed} of 90 failed");
+}
+
+#[test]
+fn raw_samples_do_not_wait_for_ops() {
+    // The first sample is followed by a rest of about two seconds, in which the others wait.
+    let server = serve(ServeOptions { cores: Some(0.01), bytes_in_flight_max: 4 << 20, ..serve_options() });
+    let client = || Client::connect(&url(&server), ClientOptions::default()).unwrap();
+    let (slow, quick) = (client(), client());
+    block_on(slow.prepare(&recipe(), LIMITS)).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| fetch(&slow, 0..20, Stage::Cropped));
+        wait("ops are under way", || server.report().ops.cpu_s > 0.0);
+        let start = Instant::now();
+        for id in 0..20 {
+            let came = block_on(quick.fetch(&[Ask { id: SampleId(id), cold: false }])).unwrap();
+            assert!(came[0].is_ok());
+        }
+        let took = start.elapsed();
+        assert!(took < Duration::from_millis(500), "raw samples took {took:?}");
+        let came = waiting.join().unwrap();
+        let many = |stage, why| came.iter().filter(|one| (one.stage, one.shortfall) == (stage, why)).count();
+        let (done, busy) = (many(Stage::Cropped, Shortfall::None), many(Stage::Raw, Shortfall::Busy));
+        assert!(done > 0 && busy > 0 && done + busy == 20, "{done} done, {busy} busy");
+    });
+}
+
+#[test]
+fn almost_no_cores_are_refused() {
+    let node = Arc::new(Node::new(near(), NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap());
+    for cores in [1e-30, 0.0099, -1.0, f64::NAN, 1e9] {
+        let hosted = vec![Hosted { name: "photos".into(), node: node.clone() }];
+        let error = Server::start(ServeOptions { cores: Some(cores), ..serve_options() }, None, hosted);
+        assert!(error.unwrap_err().to_string().contains("serve.cores"), "{cores}");
+    }
 }

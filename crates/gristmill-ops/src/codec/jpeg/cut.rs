@@ -8,7 +8,7 @@
 //! missing scans (a decoder smooths over what is missing), inks, more than 8 bits, unusual sampling factors.
 //! Markers are left out, except what the colours depend on. Deliberately not here: whether a cut is worth it.
 
-use super::ffi::Handle;
+use super::ffi::{Handle, Pixels};
 use super::{Outline, check_pixels, opened, widened};
 use crate::{Limits, OpError, Rect};
 
@@ -76,6 +76,8 @@ pub(crate) fn cut(
     let Some(region) = widened(&header, wanted(width, height)?) else {
         return Ok(false);
     };
+    // A part needs less memory than the picture does, which must not make one pass that would fail as it is.
+    limits.check_scratch(super::bytes_needed(&header, region, Pixels::Rgb))?;
     let begin = out.len();
     PartOf { size: [height, width], x: region.x, y: region.y }.write(out);
     if handle.cut(data, region, out).is_err() || out.len() - begin >= data.len() {
