@@ -70,7 +70,7 @@ bench-cache: build venv ## Caches from a slow store, on the small model and on C
 	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/cache-small-model.txt
 
 bench-split: build ## Where samples are cut: every policy over a slow link, into bench/results (some minutes)
-	@data="$${GRISTMILL_DATA:-../shared/data}"; out=bench/results/split-policies.txt; : > $$out; \
+	@data="$${GRISTMILL_DATA:-../shared/data}"; out=bench/results/split-run.txt; : > $$out; \
 	for set in imagenet-sample large-photos imagenette-224; do \
 	  if [ ! -f "$$data/$$set/images.tar" ]; then echo "$$set: not under $$data (set GRISTMILL_DATA)" | tee -a $$out; continue; fi; \
 	  run="compare split $$data/$$set/images.tar --link 50Mbit --cores 0,0.5,1,2 --batch 16"; \
