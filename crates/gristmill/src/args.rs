@@ -33,7 +33,8 @@ Examples:
   gristmill train mnist/train-images-idx3-ubyte.gz     train a small model on it
   gristmill compare selection                          ways to select samples, side by side
   gristmill compare cache                              ways to keep samples, side by side
-  gristmill config show                                every setting, its value and where it comes from
+  gristmill compare split photos                       ways to run the first ops near the data
+  gristmill config show                                every setting and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
 
@@ -50,9 +51,9 @@ Examples:
   gristmill train mnist/train-images-idx3-ubyte.gz
   gristmill train mnist --epochs 20 --checkpoint mnist.ckpt --resume --report mnist.svg
   gristmill train mnist --selection weighted --report mnist.svg
-  gristmill train photos --recipe small.toml --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote
+  gristmill train photos --recipe small.toml --latency-ms 20 --bytes-per-s 60MB     as if remote
 
-The model is a multi-layer perceptron with batch norm, trained by SGD with momentum. JSON: one object per epoch
+The model is a multi-layer perceptron with batch norm, trained by SGD with momentum. JSON: one object per epoch \
 (epoch from 0, loss, accuracy, test_accuracy, kept_share, wait_share, bytes, wall_ms, …), then one with \"total\": true."
     )]
     Train(Box<TrainArgs>),
@@ -63,17 +64,19 @@ The model is a multi-layer perceptron with batch norm, trained by SGD with momen
     #[command(
         allow_negative_numbers = true,
         after_help = "\
-Fetching is measured with raw reads, preprocessing by the CPU time of the recipe. The model's rate is yours to give:
+Fetching is measured with raw reads, preprocessing by the CPU time of the recipe. The model's rate is yours to give: \
 without it the answer is the rate that a model must exceed to wait for data.
+
 Examples:
-  gristmill profile /data/train --recipe imagenet-train --step-ms 180      a step of 180 ms per batch
+  gristmill profile /data/train --recipe imagenet-train --step-ms 180      180 ms per batch
   gristmill profile s3://bucket/train --compute 2500 --save profile.json   2,500 samples per second"
     )]
     Profile(Box<ProfileArgs>),
     /// Find near-duplicates, and show them as pictures
     #[command(after_help = "\
-Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads
+Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads \
 every sample once; the hashes are kept beside the catalog, so another radius takes a moment.
+
 Examples:
   gristmill families /data/train --page families.html      look at what was found
   gristmill families /data/train --radius 2 --cross-label  stricter; finds wrong labels")]
@@ -84,7 +87,7 @@ Examples:
   gristmill serve /data/train --unix /run/grist.sock --http 127.0.0.1:9077
   openssl rand -hex 32 > token; gristmill serve /data/train --listen 0.0.0.0:7077 --token-file token
 
-Clients name it grist://host:7077/train, grists:// with TLS, or grist+unix:///run/grist.sock. The token comes from a file
+Clients name it grist://host:7077/train, grists:// with TLS, or grist+unix:///run/grist.sock. The token comes from a file \
 or GRISTMILL_TOKEN; beyond this machine there must be one. SIGTERM and Ctrl-C finish what is in flight first.")]
     Serve(Box<ServeArgs>),
     /// Show what a node does
@@ -137,6 +140,7 @@ Examples:
     /// Find files that changed, vanished or appeared since the catalog was built
     #[command(after_help = "\
 Exit code 1 if anything is found.
+
 Example:
   gristmill catalog check train.catalog --decode    also find pictures that cannot be decoded")]
     Check {
@@ -256,8 +260,8 @@ Examples:
   gristmill compare selection --svg selection.svg
   gristmill compare selection mnist/train-images-idx3-ubyte.gz --methods bucket,weighted --seeds 5 --json
 
-JSON fields: method, accuracy and accuracy_sd (shares), delta_points (against uniform), delta_points_sd (of the
-differences seed by seed), speedup (CPU time), wall_speedup, trained_share, io_saved_share, begin_share (of the time
+JSON fields: method, accuracy and accuracy_sd (shares), delta_points (against uniform), delta_points_sd (of the \
+differences seed by seed), speedup (CPU time), wall_speedup, trained_share, io_saved_share, begin_share (of the time \
 that went to selecting), seeds, epochs."
     )]
     Selection(Box<CompareSelectionArgs>),
@@ -271,10 +275,10 @@ Each side is a way to select samples and a cache policy, really trained from a s
   base     biggest-loser, lru                    icache   iis, score, with stand-ins
   ilfu     iis, lfu                              ours     weighted, foresight
 
-How much a cache gains depends on how much longer reading takes than computing (--bound). Near 1 a good cache hides
-all of the reading, below that nobody waits; far above it, what is left to read decides, and a cache cannot keep
-more than its size. The link of your own store: --bytes-per-s, --requests-per-s.
-Hit ratios, bytes and times are means over all epochs, the first one with its empty cache included; the fields that
+How much a cache gains depends on how much longer reading takes than computing (--bound). Near 1 a good cache hides \
+all of the reading, below that nobody waits; far above it, what is left to read decides, and a cache cannot keep \
+more than its size. The link of your own store: --bytes-per-s, --requests-per-s. \
+Hit ratios, bytes and times are means over all epochs, the first one with its empty cache included; the fields that \
 end in _later leave it out. What was read ahead counts as a hit when it is asked for, and as bytes read.
 
 Examples:
@@ -282,10 +286,10 @@ Examples:
   gristmill compare cache mnist/train-images-idx3-ubyte --size 10%,20%,40%,60% --policies none,static,ours --json
   gristmill compare cache mnist/train-images-idx3-ubyte --jobs 2
 
-JSON fields: policy, size, selection, cache, hit_ratio, hit_ratio_later, bytes_read (per epoch), io_wait_s,
-io_wait_s_later, wait_s (for anything), epoch_s, epoch_s_later, accuracy, accuracy_sd, delta_points, io_wait_ratio and
-epoch_ratio (how many times less than default), loaded_share, stand_ins (per epoch), seeds, epochs, bytes_per_s,
-latency_ms, requests_per_s, bound. With two jobs: policy (shared, only-a, only-b), side, completion_s, completion_a_s,
+JSON fields: policy, size, selection, cache, hit_ratio, hit_ratio_later, bytes_read (per epoch), io_wait_s, \
+io_wait_s_later, wait_s (for anything), epoch_s, epoch_s_later, accuracy, accuracy_sd, delta_points, io_wait_ratio and \
+epoch_ratio (how many times less than default), loaded_share, stand_ins (per epoch), seeds, epochs, bytes_per_s, \
+latency_ms, requests_per_s, bound. With two jobs: policy (shared, only-a, only-b), side, completion_s, completion_a_s, \
 completion_b_s, hit_ratio, bytes_read (in all), speedup (of shared against this), accuracy_a, accuracy_b."
     )]
     Cache(Box<CompareCacheArgs>),
@@ -293,12 +297,14 @@ completion_b_s, hit_ratio, bytes_read (in all), speedup (of shared against this)
     #[command(
         allow_negative_numbers = true,
         after_help = "\
-A real node is started in front of the data, with a slow link between: by root in a network namespace of its own with
+A real node is started in front of the data, with a slow link between: by root in a network namespace of its own with \
 a rate limit, else paced by the client. Each policy reads the same epochs; every batch must have the same bytes.
-  none    raw samples                            fastflow  a share of whole recipes, if CPU is short here
-  all     finished tensors                       sophon    the crop, where it is smaller (published rule)
-  resize  the crop of every sample               best      what makes the epoch shortest: raw, a JPEG cut without
-                                                           loss, the crop, the crop packed
+  none      raw samples
+  all       finished tensors
+  resize    the crop of every sample
+  fastflow  a share of whole recipes, if CPU is short here
+  sophon    the crop, where it is smaller (the published rule)
+  best      what makes the epoch shortest: raw, a JPEG cut without loss, the crop, packed or not
 
 Node and client share this machine: more cores for the node than are free slow down the client.
 
@@ -306,9 +312,9 @@ Examples:
   gristmill compare split photos --link 100Mbit --cores 0,0.5,1 --svg split.svg
   gristmill compare split imagenet/train --policies sophon,best --accelerator 1500 --json
 
-JSON fields: policy, upstream_cores, traffic_bytes (per epoch), traffic_ratio (how many times less than raw), epoch_s,
-predicted_s (null where nothing could be predicted), speedup (against none with the same cores), upstream_cpu_s,
-local_cpu_s, stages (samples by stage), fallbacks (samples that came raw though a stage was wanted), samples, epochs,
+JSON fields: policy, upstream_cores, traffic_bytes (per epoch), traffic_ratio (how many times less than raw), epoch_s, \
+predicted_s (null where nothing could be predicted), speedup (against none with the same cores), upstream_cpu_s, \
+local_cpu_s, stages (samples by stage), fallbacks (samples that came raw though a stage was wanted), samples, epochs, \
 link_bytes_per_s, link (namespace or throttle), accelerator_samples_per_s, reason."
     )]
     Split(Box<CompareSplitArgs>),
@@ -322,18 +328,18 @@ pub(crate) enum Bench {
         after_help = "\
 Examples:
   gristmill bench load /data/train --recipe imagenet-train --batch 64 --threads 2 --json
-  gristmill bench load /data/train --latency-ms 20 --bytes-per-s 60MB     as if it lay on a slow remote
+  gristmill bench load /data/train --latency-ms 20 --bytes-per-s 60MB     as if remote
   gristmill bench load /data/train --recipe none                          raw bytes, no decoding
 
-JSON fields of an epoch: epoch, samples, batches, samples_per_s, cpu_ms_per_sample, wall_ms, wait_ms and its parts
-wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; bytes, retries, skipped, ready_batches_mean, ….
+JSON fields of an epoch: epoch, samples, batches, samples_per_s, cpu_ms_per_sample, wall_ms, wait_ms and its parts \
+wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; bytes, retries, skipped, ready_batches_mean, …. \
 After several epochs one more object, with \"total\": true, holds their medians."
     )]
     Load(Box<LoadArgs>),
     /// How many samples a node sends per second and per second of CPU, beside Redis and bare TCP
     #[command(after_help = "\
-JSON fields: transport (tcp, unix, client-tcp, client-unix, loopback, redis-mget, redis-get), load (batched: one connection,
-32 samples per message, 2 messages in flight; mixed: 8 connections, half of them ask for single samples), sample_bytes,
+JSON fields: transport (tcp, unix, client-tcp, client-unix, loopback, redis-mget, redis-get), load (batched: one connection, \
+32 samples per message, 2 messages in flight; mixed: 8 connections, half of them ask for single samples), sample_bytes, \
 requests_per_s and requests_per_cpu_s (a request is one sample; CPU is the server's), p99_ms (of a message).")]
     Serve(BenchServeArgs),
     /// Say what a catalog of very many samples costs to open, hold and order
