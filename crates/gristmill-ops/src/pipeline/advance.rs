@@ -225,6 +225,20 @@ impl Pipeline {
         self.pixels.write(&frame, frame.pixels(scratch, bytes), out)
     }
 
+    /// Makes the crop beside `out` and hands it on.
+    fn with_crop<T>(
+        &self,
+        scratch: &mut Scratch,
+        draw: Draw,
+        bytes: &[u8],
+        then: impl FnOnce(&mut Scratch, &[u8]) -> T,
+    ) -> Result<T, OpError> {
+        let mut pixels = std::mem::take(&mut scratch.crop);
+        let outcome = self.cropped(scratch, draw, bytes, &mut pixels).map(|()| then(scratch, &pixels));
+        scratch.crop = pixels;
+        outcome
+    }
+
     fn packed(
         &self,
         scratch: &mut Scratch,
@@ -232,14 +246,11 @@ impl Pipeline {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<bool, OpError> {
-        let mut pixels = std::mem::take(&mut scratch.crop);
-        let outcome = self.cropped(scratch, draw, bytes, &mut pixels);
-        if outcome.is_ok() {
-            let RawImage { width, channels, .. } = self.cropped_shape();
-            codec::pack(&pixels, width as usize, channels as usize, out);
-        }
-        scratch.crop = pixels;
-        outcome.map(|()| out.len() < bytes.len())
+        let RawImage { width, channels, .. } = self.cropped_shape();
+        self.with_crop(scratch, draw, bytes, |_, pixels| {
+            codec::pack(pixels, width as usize, channels as usize, out);
+            out.len() < bytes.len()
+        })
     }
 
     fn open_packed(&self, scratch: &mut Scratch, bytes: &[u8]) -> Result<Frame, OpError> {
@@ -260,11 +271,8 @@ impl Pipeline {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<bool, OpError> {
-        let mut pixels = std::mem::take(&mut scratch.crop);
-        let outcome = self.cropped(scratch, draw, bytes, &mut pixels);
-        let encoded = outcome.map(|()| scratch.encoder.encode(&pixels, self.cropped_shape(), out));
-        scratch.crop = pixels;
-        encoded
+        let shape = self.cropped_shape();
+        self.with_crop(scratch, draw, bytes, |scratch, pixels| scratch.encoder.encode(pixels, shape, out))
     }
 
     fn open_lossy(&self, scratch: &mut Scratch, bytes: &[u8]) -> Result<Frame, OpError> {
