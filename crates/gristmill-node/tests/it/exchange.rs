@@ -267,7 +267,7 @@ fn the_fraction_rises_only_where_classes_are_uneven() {
 
 #[test]
 fn selection_keeps_ranks_even_and_at_home() {
-    for kind in ["bucket", "weighted", "infobatch"] {
+    for kind in ["weighted", "infobatch"] {
         let mut options = options(3, 4, ExchangeSettings { choose: Choose::Importance, ..settings(0.3) });
         options.selection.selection = Selection::named(kind).unwrap();
         options.selection.epochs = Some(60);
