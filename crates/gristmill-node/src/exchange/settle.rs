@@ -113,6 +113,11 @@ impl Exchanger {
         self.word(Some(plan), None, Some(running.exchange.epoch()))
     }
 
+    /// The same of a rank that cannot begin an epoch: so that the others are told, instead of waiting for it.
+    pub fn refusal(&self, epoch: u64, why: &str) -> Vec<u8> {
+        self.word(None, Some(why.to_string()), Some(epoch))
+    }
+
     /// Whether all ranks have begun the same epoch with the same plan; the same error on every rank if not.
     pub fn begun(&self, said: &[Vec<u8>]) -> Result<()> {
         let words = self.heard(said)?;
