@@ -149,7 +149,9 @@ fn loader(args: &CompareSplitArgs, upstream: &Upstream, policy: SplitPolicy) -> 
     let opened = catalogued(upstream.url(), None, &config, None, true)?;
     let set = Arc::new(open::data_set(opened.catalog, settings, &stop::asked)?);
     let options = settings.loader();
-    let split = SplitOptions { mode: SplitMode::Policy(policy), ..options.split };
+    // Whatever the link is, the node that was started for this computes on the cores that the loader has, too.
+    let same_machine = options.split.same_machine.or(Some(true));
+    let split = SplitOptions { mode: SplitMode::Policy(policy), same_machine, ..options.split };
     Ok(Loader::new(set, Some(&recipe), LoaderOptions { split, ..options })?)
 }
 
