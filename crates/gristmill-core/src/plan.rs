@@ -170,6 +170,13 @@ impl Plan {
         SampleId(self.order[(places.start + slot) % self.order.len()])
     }
 
+    /// Sample `slot` of batch `batch` of another rank. Panics outside of the plan.
+    pub fn sample_of(&self, rank: u32, batch: u32, slot: usize) -> SampleId {
+        let places = self.places_of(rank, batch);
+        assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
+        SampleId(self.order[(places.start + slot) % self.order.len()])
+    }
+
     /// Where in the order of the whole epoch sample `slot` of batch `batch` stands. Panics outside of the plan.
     pub fn position(&self, batch: u32, slot: usize) -> u32 {
         let places = self.places(batch);
@@ -195,6 +202,10 @@ impl Plan {
 
     /// Where in the global order (wrapping past its end) this rank's batch lies.
     fn places(&self, batch: u32) -> Range<usize> {
+        self.places_of(self.shape.rank, batch)
+    }
+
+    fn places_of(&self, rank: u32, batch: u32) -> Range<usize> {
         let (full, rest) = self.cut();
         let share = if batch < full {
             self.shape.batch
@@ -204,7 +215,7 @@ impl Plan {
             return 0..0;
         };
         let global = self.shape.batch as usize * self.shape.world as usize;
-        let start = batch as usize * global + self.shape.rank as usize * share as usize;
+        let start = batch as usize * global + rank as usize * share as usize;
         start..start + share as usize
     }
 }
@@ -293,6 +304,7 @@ mod tests {
                     prop_assert!(plan.batch_len(b) > 0);
                     for (slot, id) in plan.batch(b).enumerate() {
                         prop_assert_eq!(plan.sample(b, slot), id);
+                        prop_assert_eq!(plans[0].sample_of(plan.shape().rank, b, slot), id);
                     }
                     let short = plan.batch_len(b) < batch as usize;
                     prop_assert!(!short || (b + 1 == plan.batches() && !drop_last));
