@@ -155,7 +155,7 @@ impl Plan {
 
     /// The samples of this rank's batch `batch`, in order; empty past the end.
     pub fn batch(&self, batch: u32) -> impl ExactSizeIterator<Item = SampleId> + '_ {
-        self.places(batch).map(|place| SampleId(self.order[place % self.order.len()]))
+        self.batch_of(self.shape.rank, batch)
     }
 
     /// How many samples batch `batch` has; 0 past the end.
@@ -167,14 +167,19 @@ impl Plan {
     pub fn sample(&self, batch: u32, slot: usize) -> SampleId {
         let places = self.places(batch);
         assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
-        SampleId(self.order[(places.start + slot) % self.order.len()])
+        self.at(places.start + slot)
+    }
+
+    /// The samples of batch `batch` of another rank, in order; empty past the end.
+    pub fn batch_of(&self, rank: u32, batch: u32) -> impl ExactSizeIterator<Item = SampleId> + '_ {
+        self.places_of(rank, batch).map(|place| self.at(place))
     }
 
     /// Sample `slot` of batch `batch` of another rank. Panics outside of the plan.
     pub fn sample_of(&self, rank: u32, batch: u32, slot: usize) -> SampleId {
         let places = self.places_of(rank, batch);
         assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
-        SampleId(self.order[(places.start + slot) % self.order.len()])
+        self.at(places.start + slot)
     }
 
     /// Where in the order of the whole epoch sample `slot` of batch `batch` stands. Panics outside of the plan.
@@ -198,6 +203,14 @@ impl Plan {
 
     fn cut(&self) -> (u32, u32) {
         self.shape.cut(self.order.len() as u32)
+    }
+
+    /// The sample at a place of the global order, which begins again past its end.
+    #[inline]
+    fn at(&self, place: usize) -> SampleId {
+        // Hardly any place is past the end, and a division takes longer than all the rest.
+        let place = if place < self.order.len() { place } else { place % self.order.len() };
+        SampleId(self.order[place])
     }
 
     /// Where in the global order (wrapping past its end) this rank's batch lies.

@@ -14,6 +14,7 @@
 mod links;
 mod rank;
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "these values are exact")]
 mod tests;
 
 pub(crate) use links::Round;
@@ -96,9 +97,9 @@ pub(crate) struct Timing {
     pub(crate) wall: Ns,
     /// One rank's steps.
     pub(crate) compute: Ns,
-    pub(crate) read: Ns,
-    pub(crate) cpu: Ns,
-    pub(crate) slowest: Ns,
+    pub(crate) read: u128,
+    pub(crate) cpu: u128,
+    pub(crate) slowest: u128,
     /// What came after the last step: the rest of the exchange and its commit.
     pub(crate) exchange: Ns,
 }
@@ -116,9 +117,9 @@ pub(crate) fn run(course: &Course<'_>) -> Timing {
     let mut ranks: Vec<Rank> = (0..course.machine.ranks).map(|rank| Rank::new(rank, course)).collect();
     let store = course.machine.store;
     let mut shared = Shared {
-        store: course.from_store().then(|| {
-            Server::new(store.latency_s, store.bytes_per_s, store.requests_per_s)
-        }),
+        store: course
+            .from_store()
+            .then(|| Server::new(store.latency_s, store.bytes_per_s, store.requests_per_s)),
         cores: if course.shares_cores() {
             vec![vec![0; course.machine.cores as usize]; course.machine.nodes() as usize]
         } else {
@@ -205,9 +206,9 @@ impl<'a> Steps<'a> {
     /// Gives a rank its batch of the next step; whether it was the last to get one.
     fn takes(&mut self, rank: &mut Rank) -> bool {
         let (taken, wait) = rank.take(self.ended);
-        self.timing.read += wait.read;
-        self.timing.cpu += wait.cpu;
-        self.timing.slowest += wait.late;
+        self.timing.read += u128::from(wait.read);
+        self.timing.cpu += u128::from(wait.cpu);
+        self.timing.slowest += u128::from(wait.late);
         self.taken[rank.number() as usize] = taken;
         self.latest = self.latest.max(taken);
         self.taken_sum += u128::from(taken);
@@ -228,7 +229,7 @@ impl<'a> Steps<'a> {
                 return;
             }
             let all = u128::from(self.latest) * self.world as u128;
-            self.timing.slowest += (all - self.taken_sum) as Ns;
+            self.timing.slowest += all - self.taken_sum;
             self.timing.compute += self.step;
             self.ended = self.latest + self.step;
             self.links.round(self.batch, &self.taken, ranks);

@@ -38,7 +38,9 @@ impl Fault {
     /// The rank that it hits.
     pub fn rank(&self) -> u32 {
         match *self {
-            Fault::SlowDisk { rank, .. } | Fault::LateRank { rank, .. } | Fault::LostNode { rank, .. } => rank,
+            Fault::SlowDisk { rank, .. } | Fault::LateRank { rank, .. } | Fault::LostNode { rank, .. } => {
+                rank
+            }
         }
     }
 
@@ -54,7 +56,8 @@ impl Fault {
         if sound {
             return Ok(());
         }
-        let range = if matches!(self, Fault::SlowDisk { .. }) { "a factor from 1 to" } else { "a time from 0 to" };
+        let range =
+            if matches!(self, Fault::SlowDisk { .. }) { "a factor from 1 to" } else { "a time from 0 to" };
         Err(Invalid(format!("fault {self}: the last part is not {range} 1000000")))
     }
 }

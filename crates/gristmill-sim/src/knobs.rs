@@ -1,7 +1,7 @@
 //! What can be turned: who reads what, how much is exchanged, and how far the loader works ahead.
 
 use gristmill_core::Invalid;
-use gristmill_core::exchange::{Choose, ExchangeOptions};
+use gristmill_core::exchange::{Choose, ExchangeOptions, Form};
 
 /// Where a rank's samples of an epoch come from.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,7 +58,7 @@ pub struct Knobs {
 impl Default for Knobs {
     /// Slices on disk and a fraction of 0.3.
     fn default() -> Knobs {
-        let options = ExchangeOptions { fraction: 0.3, ..ExchangeOptions::default() };
+        let options = ExchangeOptions { fraction: 0.3, form: Form::default(), choose: Choose::default() };
         Knobs {
             shuffle: Shuffle::Held(options),
             hold: Hold::Disk,

@@ -100,7 +100,8 @@ impl Load {
             return Vec::new();
         }
         // Log-normal, as sizes of compressed pictures nearly are; its sigma in powers of two.
-        let variance_ln = gristmill_core::math::log2(1.0 + self.spread * self.spread) * std::f64::consts::LN_2;
+        let variance_ln =
+            gristmill_core::math::log2(1.0 + self.spread * self.spread) * std::f64::consts::LN_2;
         let sigma = variance_ln.sqrt() / std::f64::consts::LN_2;
         let one = |id: u32| {
             let mut stream = Stream::from_key(key(&[seed, SIZES, id.into()]));

@@ -53,7 +53,9 @@ impl<'a> Links<'a> {
 
     /// Sends what is due once batch `batch` was handed out to each rank at these times.
     pub(super) fn round(&mut self, batch: u32, handed: &[Ns], ranks: &mut [Rank]) {
-        let Some(round) = self.rounds.get(batch as usize).filter(|round| !round.moves.is_empty()) else { return };
+        let Some(round) = self.rounds.get(batch as usize).filter(|round| !round.moves.is_empty()) else {
+            return;
+        };
         self.sent.fill(0.0);
         self.received.fill(0.0);
         self.first.fill(Ns::MAX);

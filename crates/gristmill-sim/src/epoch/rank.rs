@@ -4,8 +4,8 @@
 //! as many at once as the limit allows, and what has arrived goes to the first thread that is free. Without, each thread
 //! reads and decodes one sample after the other. Either way a batch is opened only when the one so many before it was taken.
 //!
-//! A rank does one thing at a time ([`Rank::act`]), always the earliest it can do next: ask for a sample, or give one that
-//! arrived to a thread.
+//! A rank does one thing at a time ([`Rank::act`]), always the earliest it can do next: ask for a sample, or let a thread that
+//! is free begin with one that arrived, as soon as a core of its node is free, too.
 
 use super::{Course, Shared};
 use crate::clock::{Ns, Server, ns};
@@ -124,14 +124,20 @@ impl Rank {
 
     /// When it next does something; never if all is done or a batch must be taken first.
     pub(super) fn next(&self) -> Option<Ns> {
-        match (self.next_arrival(), self.next_request()) {
-            (Some(arrival), Some((request, _))) => Some(arrival.min(request)),
-            (arrival, request) => arrival.or(request.map(|(at, _)| at)),
+        match (self.next_decode(), self.next_request()) {
+            (Some((decode, _)), Some((request, _))) => Some(decode.min(request)),
+            (decode, request) => decode.or(request).map(|(at, _)| at),
         }
     }
 
-    fn next_arrival(&self) -> Option<Ns> {
-        self.arrivals.front().map(|arrival| arrival.at)
+    /// When the next sample that arrived finds a thread, and which.
+    fn next_decode(&self) -> Option<(Ns, u32)> {
+        let arrival = self.arrivals.front()?;
+        if self.direct {
+            return Some((arrival.at, arrival.thread));
+        }
+        let thread = earliest(&self.threads);
+        Some((arrival.at.max(self.threads[thread]), thread as u32))
     }
 
     /// When the next sample can be asked for, and by which thread.
@@ -152,8 +158,10 @@ impl Rank {
 
     /// Does the next thing. The batch that this filled, if it did.
     pub(super) fn act(&mut self, course: &Course<'_>, shared: &mut Shared) -> Option<u32> {
-        match (self.next_arrival(), self.next_request()) {
-            (Some(arrival), request) if request.is_none_or(|(at, _)| arrival <= at) => self.decode(course, shared),
+        match (self.next_decode(), self.next_request()) {
+            (Some((at, thread)), request) if request.is_none_or(|(asked, _)| at <= asked) => {
+                self.decode(at, thread, course, shared)
+            }
             (_, Some((at, thread))) => {
                 self.ask(at, thread, course, shared);
                 None
@@ -183,10 +191,9 @@ impl Rank {
         }
     }
 
-    fn decode(&mut self, course: &Course<'_>, shared: &mut Shared) -> Option<u32> {
-        let Arrival { at, asked, batch, relative, thread } = self.arrivals.pop_front()?;
-        let thread = if self.direct { thread as usize } else { earliest(&self.threads) };
-        let mut start = if self.direct { at } else { at.max(self.threads[thread]) };
+    fn decode(&mut self, now: Ns, thread: u32, course: &Course<'_>, shared: &mut Shared) -> Option<u32> {
+        let Arrival { at, asked, batch, relative, .. } = self.arrivals.pop_front()?;
+        let mut start = now;
         let work = ns(course.load.cpu_s * relative);
         if let Some(cores) = shared.cores.get_mut(self.node) {
             let core = earliest(cores);
@@ -194,7 +201,7 @@ impl Rank {
             cores[core] = start + work;
         }
         let done = start + work;
-        self.threads[thread] = done;
+        self.threads[thread as usize] = done;
         let open = self.filling.len();
         let filling = &mut self.filling[batch as usize % open];
         filling.missing -= 1;
@@ -233,7 +240,8 @@ impl Rank {
         // reads for itself when it has read and decoded.
         let waited_for_cpu = if self.direct {
             let all = filling.reading + filling.decoding;
-            (u128::from(before) * u128::from(filling.decoding)).checked_div(u128::from(all)).unwrap_or(0) as Ns
+            (u128::from(before) * u128::from(filling.decoding)).checked_div(u128::from(all)).unwrap_or(0)
+                as Ns
         } else {
             0
         };
