@@ -25,7 +25,7 @@ fn epochs(setup: Setup, epochs: usize) -> Vec<EpochCost> {
 #[test]
 fn mixing_as_measured() {
     // Measured with the published form; the other moves one sample in sixteen more.
-    for (form, points) in [(Form::Plain, 1.0), (Form::Derangement, 2.0)] {
+    for (form, points) in [(Form::Plain, 1.0), (Form::Derangement, 2.5)] {
         for (fraction, after) in
             [(0.1, [0.12, 0.22, 0.47]), (0.3, [0.22, 0.47, 0.83]), (0.9, [0.47, 0.84, 0.995])]
         {
