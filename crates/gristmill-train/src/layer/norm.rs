@@ -73,7 +73,8 @@ impl BatchNorm {
         self.inverse.resize(self.parts * self.width, 0.0);
         let (mut mean, mut variance) = (vec![0.0; self.width], vec![0.0; self.width]);
         let (mut means, mut variances) = (vec![0.0; self.width], vec![0.0; self.width]);
-        let parts = x.chunks_exact_mut(rows * self.width).zip(self.normal.chunks_exact_mut(rows * self.width));
+        let parts =
+            x.chunks_exact_mut(rows * self.width).zip(self.normal.chunks_exact_mut(rows * self.width));
         for ((part, normal), inverse) in parts.zip(self.inverse.chunks_exact_mut(self.width)) {
             moments(part, rows, &mut mean, &mut variance);
             for (inverse, variance) in inverse.iter_mut().zip(&variance) {
@@ -110,7 +111,8 @@ impl BatchNorm {
         }
         let count = rows as f32;
         let (mut by_scale, mut by_shift) = (vec![0.0; self.width], vec![0.0; self.width]);
-        let parts = gradient.chunks_exact_mut(rows * self.width).zip(self.normal.chunks_exact(rows * self.width));
+        let parts =
+            gradient.chunks_exact_mut(rows * self.width).zip(self.normal.chunks_exact(rows * self.width));
         for ((part, normals), inverse) in parts.zip(self.inverse.chunks_exact(self.width)) {
             by_scale.fill(0.0);
             by_shift.fill(0.0);
