@@ -9,7 +9,9 @@ mod compare;
 mod serve;
 mod train;
 
-pub(crate) use compare::{CompareCacheArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs};
+pub(crate) use compare::{
+    CompareCacheArgs, CompareExchangeArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs,
+};
 pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
 pub(crate) use train::{Falls, ModelArgs, TrainArgs};
 
@@ -34,6 +36,7 @@ Examples:
   gristmill compare selection                          ways to select samples, side by side
   gristmill compare cache                              ways to keep samples, side by side
   gristmill compare split photos                       ways to run the first ops near the data
+  gristmill compare exchange                           how much ranks must exchange to train as well as globally shuffled
   gristmill config show                                every setting and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -318,6 +321,9 @@ local_cpu_s, stages (samples by stage), fallbacks (samples that came raw though 
 link_bytes_per_s, link (namespace or throttle), accelerator_samples_per_s, reason."
     )]
     Split(Box<CompareSplitArgs>),
+    /// Local, partial and global shuffling at many ranks: accuracy, and the smallest fraction that is enough
+    #[command(allow_negative_numbers = true, after_help = compare::EXCHANGE_HELP)]
+    Exchange(Box<CompareExchangeArgs>),
 }
 
 #[derive(Debug, Subcommand)]
