@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, final
 
-__all__ = ["Batch", "Choice", "Engine", "Epoch", "Memory", "Reader", "__version__", "order"]
+__all__ = ["Batch", "Choice", "Engine", "Epoch", "ExchangeSimulation", "Memory", "Reader", "__version__", "order"]
 
 __version__: str
 
@@ -113,6 +113,26 @@ class Reader:
     def survives_fork(self) -> bool: ...
     def choice(self, settings: Sequence[tuple[str, str]]) -> Choice: ...
     def read(self, epoch: int, ids: Sequence[int]) -> Batch: ...
+
+@final
+class ExchangeSimulation:
+    def __new__(
+        cls,
+        labels: Sequence[int],
+        world: int,
+        batch: int,
+        seed: int,
+        *,
+        fraction: float | None,
+        partition: str = "even",
+        choose: str = "uniform",
+        form: str = "derangement",
+    ) -> ExchangeSimulation: ...
+    @property
+    def epoch(self) -> int: ...
+    def order(self, importance: bytes) -> bytes: ...
+    def commit(self) -> int: ...
+    def divergence(self) -> tuple[float, float] | None: ...
 
 def order(
     samples: int,

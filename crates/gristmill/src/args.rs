@@ -10,7 +10,9 @@ mod serve;
 mod simulate;
 mod train;
 
-pub(crate) use compare::{CompareCacheArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs};
+pub(crate) use compare::{
+    CompareCacheArgs, CompareExchangeArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs,
+};
 pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
 pub(crate) use simulate::SimulateArgs;
 pub(crate) use train::{Falls, ModelArgs, TrainArgs};
@@ -37,6 +39,7 @@ Examples:
   gristmill compare cache                              ways to keep samples, side by side
   gristmill compare split photos                       ways to run the first ops near the data
   gristmill simulate --ranks 2048 --fraction 0.3       what an epoch would cost on 2,048 ranks
+  gristmill compare exchange                           how much ranks must swap
   gristmill config show                                every setting and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -342,6 +345,9 @@ local_cpu_s, stages (samples by stage), fallbacks (samples that came raw though 
 link_bytes_per_s, link (namespace or throttle), accelerator_samples_per_s, reason."
     )]
     Split(Box<CompareSplitArgs>),
+    /// Local, partial and global shuffling at many ranks: accuracy, and the smallest fraction that is enough
+    #[command(allow_negative_numbers = true, after_help = compare::EXCHANGE_HELP)]
+    Exchange(Box<CompareExchangeArgs>),
 }
 
 #[derive(Debug, Subcommand)]

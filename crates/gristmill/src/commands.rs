@@ -49,6 +49,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Compare(Compare::Selection(args)) => compare::selection(&args),
         Command::Compare(Compare::Cache(args)) => compare::cache(&args),
         Command::Compare(Compare::Split(args)) => compare::split(&args),
+        Command::Compare(Compare::Exchange(args)) => compare::exchange(&args),
         Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),
     }
