@@ -14,6 +14,7 @@ pub mod config;
 pub mod dataset;
 pub mod disk;
 pub mod error;
+pub mod exchange;
 pub mod families;
 pub mod loader;
 pub mod node;
