@@ -116,11 +116,11 @@ pub(crate) struct Requests<M, W> {
 // SAFETY: requests are handles that any thread may use, one at a time; `Calls` sees to that. What they hold is `Send`.
 unsafe impl<M: Send, W: Send> Send for Requests<M, W> {}
 
-/// One that has finished: its memory, the word about it, and how many bytes came.
+/// One that has finished: its memory, the word about it, and how many bytes came or what went wrong.
 pub(crate) struct Finished<M, W> {
     pub(crate) memory: M,
     pub(crate) word: W,
-    pub(crate) bytes: usize,
+    pub(crate) bytes: Result<usize>,
 }
 
 impl<M, W> Requests<M, W> {
@@ -148,29 +148,33 @@ impl<M, W> Requests<M, W> {
             return Ok(None);
         }
         let count = c_int::try_from(self.handles.len()).unwrap_or(c_int::MAX);
-        let (mut index, mut is_done, mut bytes): (c_int, c_int, c_int) = (0, 0, 0);
-        // SAFETY: MPI runs; the handles are live requests, `count` of them at most; the results go into locals, and
-        // the status is read only after MPI has filled it in, which it does whenever a request has finished.
-        let code = unsafe {
+        let (mut index, mut is_done, mut bytes): (c_int, c_int, c_int) = (-1, 0, 0);
+        // SAFETY: MPI runs; the handles are live requests, at least `count` of them; the results go into locals, and
+        // the status, which may be any bytes, is read only when MPI says that a request has finished well.
+        let outcome = unsafe {
             let mut status = mem::MaybeUninit::<ffi::MPI_Status>::zeroed();
             let handles = self.handles.as_mut_ptr();
             let code =
                 ffi::MPI_Testany(count, handles, &raw mut index, &raw mut is_done, status.as_mut_ptr());
-            if code == ffi::MPI_SUCCESS as c_int && is_done != 0 {
-                done(
-                    ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &raw mut bytes),
-                    "count what came",
-                )?;
-            }
-            code
+            done(code, "finish a message").and_then(|()| {
+                if is_done == 0 {
+                    return Ok(());
+                }
+                let code = ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &raw mut bytes);
+                done(code, "count what came")
+            })
         };
-        done(code, "finish a message")?;
-        let place = usize::try_from(index).ok().filter(|&place| is_done != 0 && place < self.held.len());
-        Ok(place.map(|place| {
-            self.handles.swap_remove(place);
-            let (memory, word) = self.held.swap_remove(place);
-            Finished { memory, word, bytes: usize::try_from(bytes).unwrap_or(0) }
-        }))
+        let place = usize::try_from(index).ok().filter(|&place| place < self.held.len());
+        match (outcome, place) {
+            (Ok(()), _) if is_done == 0 => Ok(None),
+            (outcome, Some(place)) => {
+                self.handles.swap_remove(place);
+                let (memory, word) = self.held.swap_remove(place);
+                let bytes = outcome.map(|()| usize::try_from(bytes).unwrap_or(0));
+                Ok(Some(Finished { memory, word, bytes }))
+            }
+            (outcome, None) => outcome.map(|()| None),
+        }
     }
 }
 
@@ -190,15 +194,8 @@ impl<W> Requests<Bytes, W> {
         let handle = unsafe {
             let mut handle = ffi::RSMPI_REQUEST_NULL;
             let from = message.as_ptr().cast();
-            let code = ffi::MPI_Isend(
-                from,
-                count,
-                ffi::RSMPI_UINT8_T,
-                to as c_int,
-                tag,
-                group.0,
-                &raw mut handle,
-            );
+            let code =
+                ffi::MPI_Isend(from, count, ffi::RSMPI_UINT8_T, to as c_int, tag, group.0, &raw mut handle);
             done(code, "send")?;
             handle
         };
@@ -224,15 +221,8 @@ impl<W> Requests<Vec<u8>, W> {
         let handle = unsafe {
             let mut handle = ffi::RSMPI_REQUEST_NULL;
             let into = memory.as_mut_ptr().cast();
-            let code = ffi::MPI_Irecv(
-                into,
-                count,
-                ffi::RSMPI_UINT8_T,
-                from as c_int,
-                tag,
-                group.0,
-                &raw mut handle,
-            );
+            let code =
+                ffi::MPI_Irecv(into, count, ffi::RSMPI_UINT8_T, from as c_int, tag, group.0, &raw mut handle);
             done(code, "receive")?;
             handle
         };

@@ -123,23 +123,31 @@ impl Gathering {
         let calls = enter()?;
         while let Some(done) = self.receives.finished(&calls)? {
             let (from, is_length) = done.word;
+            let bytes = done.bytes?;
             if !is_length {
                 self.said[from as usize] = Some(done.memory);
                 self.missing -= 1;
                 continue;
             }
             let length = done.memory.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            if done.bytes != 8 || length > WORDS_BYTES_MAX {
-                return Err(Error::new(
-                    Kind::Protocol,
-                    format!("rank {from} says {length} bytes at once; {WORDS_BYTES_MAX} are the most"),
-                ));
+            if bytes != 8 || length > WORDS_BYTES_MAX {
+                return Err(Error::corrupt(format!(
+                    "rank {from} says {length} bytes at once; {WORDS_BYTES_MAX} are the most"
+                )));
             }
             self.receives.receive(&calls, self.words, (from, 0), length as usize, (from, false))?;
         }
-        while self.sends.finished(&calls)?.is_some() {}
+        drain(&mut self.sends, &calls)?;
         Ok((self.missing == 0 && self.sends.len() == 0).then_some(()))
     }
+}
+
+/// Lets go of the messages that have left.
+fn drain(sends: &mut Requests<Bytes, ()>, calls: &Calls) -> Result<()> {
+    while let Some(left) = sends.finished(calls)? {
+        left.bytes?;
+    }
+    Ok(())
 }
 
 fn tag_of(round: u32) -> c_int {
@@ -181,16 +189,24 @@ impl Transport for MpiTransport {
 
     fn arrived(&mut self) -> Result<Option<(u32, u32, Bytes)>> {
         let calls = self.calls()?;
-        Ok(self.receives.finished(&calls)?.map(|done| {
-            let mut message = done.memory;
-            message.truncate(done.bytes);
-            (done.word.from, done.word.round, Bytes::from(message))
-        }))
+        let Some(done) = self.receives.finished(&calls)? else { return Ok(None) };
+        let (Awaited { from, round }, expected, own) = (done.word, done.memory.len(), self.rank);
+        let wrong = |how: String| {
+            Error::corrupt(format!(
+                "message {round} of rank {from} to rank {own}, which expected {expected} bytes, {how}"
+            ))
+            .hint("the ranks do not work on the same plan")
+        };
+        match done.bytes {
+            Ok(bytes) if bytes == expected => Ok(Some((from, round, Bytes::from(done.memory)))),
+            Ok(bytes) => Err(wrong(format!("has {bytes}"))),
+            Err(error) => Err(wrong(format!("did not come: {error}"))),
+        }
     }
 
     fn sending(&mut self) -> Result<usize> {
         let calls = self.calls()?;
-        while self.sends.finished(&calls)?.is_some() {}
+        drain(&mut self.sends, &calls)?;
         Ok(self.sends.len())
     }
 
