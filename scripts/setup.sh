@@ -7,7 +7,7 @@ missing=()
 if [ "${1:-}" = mpi ]; then
   command -v mpirun >/dev/null || missing+=(openmpi-bin)
   command -v mpicc >/dev/null || missing+=(libopenmpi-dev)
-  compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || ldconfig -p 2>/dev/null | grep -q libclang ||
+  { compgen -G '/usr/lib/llvm-*/lib/libclang.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; } >/dev/null ||
     missing+=(libclang-dev)
 fi
 command -v cc >/dev/null || missing+=(build-essential)
