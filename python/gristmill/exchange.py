@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
-from gristmill.peers import Peers, peers_here
+from gristmill.peers import Peers, Posted, peers_here
 
 __all__ = ["PATIENCE_S", "Exchange", "Speaker", "exchange_settings", "patience_of", "refuse"]
 
@@ -78,7 +78,8 @@ class Speaker:
                 if self._error is None:
                     job()
             except BaseException as error:
-                self._error = error
+                # Who lost patience has said why, and stopped what then failed.
+                self._error = self._error or error
             self.moved()
 
     def moved(self) -> None:
@@ -161,11 +162,16 @@ class Exchange:
         self._speaker.begin(lambda: self._move(batch))
 
     def _move(self, batch: int) -> None:
+        posted: list[Posted] = []
         more = True
         while more:
             sends, receives, more = self._engine.due(batch)
-            expected = [(peer, tag, bytearray(size)) for peer, tag, size in receives]
-            for peer, tag, message in self._peers.swap(sends, expected):
+            posted.append(self._peers.post(sends, [(peer, tag, bytearray(size)) for peer, tag, size in receives]))
+            # What comes is not waited for before all has left: another rank may do the same and wait for this one.
+            posted[-1].left()
+            self._speaker.moved()
+        for messages in posted:
+            for peer, tag, message in messages.came():
                 self._engine.take(peer, tag, message)
                 self._speaker.moved()
 

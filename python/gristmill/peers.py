@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from gristmill.errors import ConfigError, GristmillError
 
-__all__ = ["Message", "MpiPeers", "Peers", "TorchPeers", "launcher_rank", "mpi_is_here", "peers_here"]
+__all__ = ["Message", "MpiPeers", "Peers", "Posted", "TorchPeers", "launcher_rank", "mpi_is_here", "peers_here"]
 
 #: A message: the other rank, its number, and the bytes (to be read from, or to be filled).
 Message = tuple[int, int, bytearray]
@@ -60,19 +60,29 @@ def mpi_is_here() -> bool:
     return _launched_by_mpi() and importlib.util.find_spec("mpi4py") is not None
 
 
+class Posted(Protocol):
+    """Messages that are on their way."""
+
+    def left(self) -> None:
+        """Waits until those to others have left."""
+
+    def came(self) -> Iterator[Message]:
+        """Waits for those from others, and gives them as they come."""
+
+
 class Peers(Protocol):
     """The other ranks. Called on one thread; every call may block until :meth:`stop`."""
 
     rank: int
     world: int
-    #: Ranks that the gathering under way still waits for.
+    #: Ranks that the gathering under way waits for, as far as is known.
     missing: set[int]
 
     def gather(self, mine: bytes) -> list[bytes]:
         """Everybody's words in the order of ranks. All ranks call it together."""
 
-    def swap(self, sends: Sequence[Message], receives: Sequence[Message]) -> Iterator[Message]:
-        """Sends and receives messages; gives those that came, as they come."""
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Posted:
+        """Puts messages on their way, in both directions, and does not wait."""
 
     def stop(self) -> None:
         """Nothing more will be asked for; a call under way may end with an error."""
@@ -153,34 +163,49 @@ class TorchPeers:
 
     def gather(self, mine: bytes) -> list[bytes]:
         others = _others(self)
-        self.missing = set(others)
         head, body = bytearray(len(mine).to_bytes(8, "little")), bytearray(mine)
         heads = {peer: bytearray(8) for peer in others}
         receives = {peer: self._receive(peer, 0, heads[peer]) for peer in others}
         sends = [(peer, self._send(peer, tag, words)) for peer in others for tag, words in ((0, head), (1, body))]
         said: list[bytes] = [mine] * self.world
         for peer in others:
+            # Of the others it is not known whether they have come.
+            self.missing = {peer}
             self._wait(peer, receives[peer])
             words = bytearray(_length(peer, heads[peer]))
             self._wait(peer, self._receive(peer, 1, words))
             said[peer] = bytes(words)
-            self.missing.discard(peer)
+        self.missing = set()
         for peer, work in sends:
             self._wait(peer, work)
         return said
 
-    def swap(self, sends: Sequence[Message], receives: Sequence[Message]) -> Iterator[Message]:
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Posted:
         # Numbers 0 and 1 are those of the gatherings.
         coming = [(message, self._receive(message[0], message[1] + 2, message[2])) for message in receives]
         going = [(message[0], self._send(message[0], message[1] + 2, message[2])) for message in sends]
-        for message, work in coming:
-            self._wait(message[0], work)
-            yield message
-        for peer, work in going:
-            self._wait(peer, work)
+        return _TorchPosted(self, going, coming)
 
     def stop(self) -> None:
         """A call under way ends when the process group does."""
+
+
+class _TorchPosted:
+    def __init__(self, peers: TorchPeers, going: list[tuple[int, Any]], coming: list[tuple[Message, Any]]) -> None:
+        self._peers = peers
+        self._going = going
+        self._coming = coming
+
+    def left(self) -> None:
+        for peer, work in self._going:
+            self._peers._wait(peer, work)
+        self._going = []
+
+    def came(self) -> Iterator[Message]:
+        for message, work in self._coming:
+            self._peers._wait(message[0], work)
+            yield message
+        self._coming = []
 
 
 class MpiPeers:
@@ -245,25 +270,38 @@ class MpiPeers:
         self._wait(lambda: self._mpi.Request.Testall(sends))
         return said
 
-    def swap(self, sends: Sequence[Message], receives: Sequence[Message]) -> Iterator[Message]:
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Posted:
         # MPI promises tags up to 32,767. They wrap: messages with the same tag between two ranks keep their order.
         def tag(message: Message) -> int:
             return 2 + message[1] % 32_000
 
         coming = [self._comm.Irecv(self._bytes(message[2]), message[0], tag(message)) for message in receives]
         going = [self._comm.Isend(self._bytes(message[2]), message[0], tag(message)) for message in sends]
-        came: list[int] = []
-        left = len(coming)
-
-        def some_came() -> bool:
-            came[:] = self._mpi.Request.Testsome(coming) or []
-            return bool(came)
-
-        while left > 0:
-            self._wait(some_came)
-            left -= len(came)
-            yield from (receives[at] for at in came)
-        self._wait(lambda: self._mpi.Request.Testall(going))
+        return _MpiPosted(self, going, coming, receives)
 
     def stop(self) -> None:
         self._stopped = True
+
+
+class _MpiPosted:
+    def __init__(self, peers: MpiPeers, going: list[Any], coming: list[Any], receives: Sequence[Message]) -> None:
+        self._peers = peers
+        self._going = going
+        self._coming = coming
+        self._receives = receives
+
+    def left(self) -> None:
+        self._peers._wait(lambda: self._peers._mpi.Request.Testall(self._going))
+
+    def came(self) -> Iterator[Message]:
+        came: list[int] = []
+        missing = len(self._receives)
+
+        def some_came() -> bool:
+            came[:] = self._peers._mpi.Request.Testsome(self._coming) or []
+            return bool(came)
+
+        while missing > 0:
+            self._peers._wait(some_came)
+            missing -= len(came)
+            yield from (self._receives[at] for at in came)

@@ -59,7 +59,7 @@ class Chooser:
         if not mpi_is_here():
             raise GristmillError(
                 f"selection over {self._rank_world[1]} ranks must share feedback, which needs a process group "
-                "(use gristmill.torch under torchrun, after torch.distributed.init_process_group; or mpirun with mpi4py)"
+                "(use gristmill.torch under torchrun, after torch.distributed.init_process_group, or mpirun and mpi4py)"
             )
         if self._speaker is None:
             self._speaker = Speaker(peers_here(self._rank_world, PATIENCE_S))
