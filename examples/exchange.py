@@ -25,7 +25,11 @@ from torch import nn
 def over_process_group() -> tuple[int, Callable[[torch.Tensor], None]]:
     """This process's rank, and what sums a tensor over all ranks, with torch.distributed."""
     dist.init_process_group("gloo")
-    return dist.get_rank(), dist.all_reduce
+
+    def sum_over_ranks(tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor)
+
+    return dist.get_rank(), sum_over_ranks
 
 
 def over_mpi() -> tuple[int, Callable[[torch.Tensor], None]]:

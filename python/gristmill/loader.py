@@ -268,6 +268,15 @@ class Loader(Chooser, Generic[A]):
         """The epoch that the next (or current) iteration reads."""
         return self._epoch
 
+    @property
+    def exchange(self) -> dict[str, Any]:
+        """What the exchange of this, or else the last, epoch did; ``resumes_at`` is the epoch that the slices on disk are
+        ready for, where a run that was killed goes on. Empty without an exchange."""
+        if self._exchange is None:
+            return {}
+        text = self._exchange.engine.report()
+        return {"resumes_at": self._exchange.engine.resumes_at, **(json.loads(text) if text is not None else {})}
+
     def __len__(self) -> int:
         """Batches per epoch on this rank, the same on every rank; with a selection, of the epoch that began last."""
         return self._engine.batches()
