@@ -45,6 +45,7 @@ parity: setup venv ## Pixels against Pillow
 	@$(PYTHON) tests/parity/pillow.py target/debug/examples/pixels
 
 python: setup-mpi venv ## The Python package: format, types, stubs, tests
+	@cargo build --locked -p gristmill
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --locked --quiet
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy

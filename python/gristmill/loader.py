@@ -270,8 +270,10 @@ class Loader(Chooser, Generic[A]):
 
     @property
     def exchange(self) -> dict[str, Any]:
-        """What the exchange of this, or else the last, epoch did; ``resumes_at`` is the epoch that the slices on disk are
-        ready for, where a run that was killed goes on. Empty without an exchange."""
+        """What the exchange of this, or else the last, epoch did; empty without one.
+
+        ``resumes_at`` is the epoch that the slices on disk are ready for: where a run that was killed goes on.
+        """
         if self._exchange is None:
             return {}
         text = self._exchange.engine.report()

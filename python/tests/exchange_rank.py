@@ -13,17 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TORCH = "TORCHELASTIC_RUN_ID" in os.environ
-if TORCH:
-    import torch.distributed as dist
-    from gristmill.torch import Loader
-else:
-    from gristmill import Loader  # type: ignore[assignment]
-
+import gristmill
 from gristmill.errors import GristmillError
 from gristmill.peers import launcher_rank
 
 RANK, WORLD = launcher_rank()
+TORCH = "TORCHELASTIC_RUN_ID" in os.environ
+Loader: Any = gristmill.Loader
+if TORCH:
+    import torch.distributed as dist
+    from gristmill.torch import Loader as Loader
 
 
 class Traced(Loader):  # type: ignore[misc,valid-type]

@@ -1,4 +1,4 @@
-"""The exchange between four real processes, under mpirun and under torchrun, against ranks as threads of one process."""
+"""The exchange between four real processes, under mpirun and under torchrun, against ranks that are threads."""
 
 from __future__ import annotations
 
