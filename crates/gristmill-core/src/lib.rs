@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod exchange;
 pub mod family;
 pub mod math;
 pub mod nearest;

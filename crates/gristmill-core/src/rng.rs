@@ -85,6 +85,11 @@ impl Stream {
 
     /// A random order of 0..n (Fisher-Yates from the end).
     pub fn permutation(mut self, n: u32) -> Vec<u32> {
+        self.next_permutation(n)
+    }
+
+    /// The same, for a stream that goes on afterwards.
+    pub fn next_permutation(&mut self, n: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..n).collect();
         for i in (1..order.len()).rev() {
             let j = self.below(i as u64 + 1) as usize;

@@ -1,7 +1,7 @@
 //! Partial local shuffling at work: a rank holds a slice of the data set and swaps a fraction of it in every epoch.
 //!
 //! Who sends what to whom is decided in `gristmill_core::exchange`, alike on every rank and without messages. Here the
-//! bytes move: [`Exchanger`] is one rank's state machine and knows no transport; a `Driver` is a thread that drives it
+//! bytes move: [`Exchanger`] is one rank's state machine and knows no transport; a [`Driver`] is a thread that drives it
 //! over a [`Transport`]; programs with an event loop of their own (Python) drive it themselves. Ranks speak together only
 //! twice: once at the start (do they work on the same thing?) and once when an epoch is over (does everybody have
 //! everything?). What was sent is let go only after that, so a crash at any point loses nothing.
@@ -9,13 +9,22 @@
 //! Deliberately not here: who holds what (`gristmill_core::exchange`), where a slice lies (`holding`), and the transports
 //! that need libraries of their own.
 
+mod driver;
 mod exchanger;
+mod fill;
 mod local;
 mod options;
+mod pledge;
+mod position;
 mod report;
+mod rounds;
+mod settle;
 mod transport;
 
-pub use exchanger::{Exchanger, Filled, Filling};
+pub use driver::{Driver, Finishing};
+pub use exchanger::Exchanger;
+pub(crate) use exchanger::{Scene, Terms};
+pub use fill::{Filled, Filling};
 pub use local::Local;
 pub use options::{ExchangeSettings, Fraction, Hold};
 pub use report::ExchangeReport;

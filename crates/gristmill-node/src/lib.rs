@@ -16,6 +16,7 @@ pub mod disk;
 pub mod error;
 pub mod exchange;
 pub mod families;
+pub mod holding;
 pub mod loader;
 pub mod node;
 pub mod open;

@@ -1,5 +1,6 @@
 //! How ranks exchange, before the data set is known.
 
+use gristmill_core::exchange::{Choose, Form};
 use std::path::PathBuf;
 
 /// Which share of what a rank holds is swapped in an epoch.
@@ -25,6 +26,10 @@ pub enum Hold {
 pub struct ExchangeSettings {
     /// How much.
     pub fraction: Fraction,
+    /// Who sends to whom.
+    pub form: Form,
+    /// What is sent.
+    pub choose: Choose,
     /// Where the slice lies.
     pub hold: Hold,
     /// The most bytes that one message may have.
@@ -37,6 +42,8 @@ impl Default for ExchangeSettings {
     fn default() -> ExchangeSettings {
         ExchangeSettings {
             fraction: Fraction::Fixed(0.3),
+            form: Form::default(),
+            choose: Choose::default(),
             hold: Hold::Memory,
             message_bytes_max: 64 << 20,
             patience_ms: 60_000,

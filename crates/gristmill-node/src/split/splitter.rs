@@ -6,7 +6,7 @@
 
 use super::facts::Pictures;
 use super::running::{Running, Table};
-use super::{SplitMode, SplitOptions, SplitReport};
+use super::{Expected, SplitMode, SplitOptions, SplitReport};
 use crate::access::Access;
 use crate::client::{Client, Ready};
 use crate::dataset::DataSet;
@@ -199,7 +199,13 @@ impl Splitter {
             return Err("the link was never busy, so nothing needs to be split".into());
         };
         let resources = self.steady(resources, order.len() as u64);
-        let expected = access.map(|access| access.expects(order));
+        let expected = match access {
+            Some(access) => Some(access.expects(order)),
+            None => self.set.held().map(|held| {
+                let one = |&id: &u32| if held.contains(id) { Expected::Here } else { Expected::Missed };
+                order.iter().map(one).collect()
+            }),
+        };
         let chosen = self.choose(epoch, order, expected.as_deref(), resources)?;
         chosen.tell(report, 0.0);
         Ok(chosen.table)
