@@ -10,6 +10,7 @@ Users say ``exchange=0.3`` to a loader; nothing here is made by them.
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import threading
@@ -27,8 +28,6 @@ __all__ = ["PATIENCE_S", "Exchange", "Speaker", "exchange_settings", "patience_o
 T = TypeVar("T")
 #: How long a rank waits for another, unless the settings say otherwise.
 PATIENCE_S = 60.0
-#: The batch that stands for all that is left.
-_ALL = 2**32 - 1
 
 
 def exchange_settings(exchange: float | str | None, hold: str | PathLike[str] | None) -> dict[str, str]:
@@ -58,7 +57,7 @@ def patience_of(settings: Mapping[str, Any]) -> float:
 def refuse(error: GristmillError, rank_world: tuple[int, int], patience_s: float) -> None:
     """Tells the other ranks that this one cannot begin, so that none waits for it."""
     peers = peers_here(rank_world, patience_s)
-    Speaker(peers).gather(_gristmill.refusal(str(error)), patience_s)
+    Speaker(peers).gather(_gristmill.refusal(rank_world[0], str(error)), patience_s)
 
 
 class Speaker:
@@ -143,6 +142,8 @@ class Exchange:
 
     def __init__(self, engine: _gristmill.Exchange, rank_world: tuple[int, int]) -> None:
         self._engine = engine
+        #: The next round that is to be moved, and how many there are: one per batch.
+        self._round = self._rounds = 0
         self._patience_s = engine.patience_ms / 1e3
         self._peers = peers_here(rank_world, self._patience_s)
         self._speaker = Speaker(self._peers, engine.outstanding)
@@ -157,30 +158,67 @@ class Exchange:
         """Everybody's words in the order of ranks. All ranks call it together."""
         return self._speaker.gather(mine, self._patience_s)
 
+    def fill(self, epoch: int) -> None:
+        """Gets what this rank's slice lacks when an epoch begins.
+
+        That may take long, and longer on one rank than on another. So the ranks tell each other again and again that
+        they are still at it, and only one that says nothing is taken for lost.
+        """
+        outcome: list[str] = []
+
+        def work() -> None:
+            try:
+                self._engine.fill(epoch)
+                outcome.append("")
+            except Exception as error:
+                outcome.append(str(error))
+
+        thread = threading.Thread(target=work, name="gristmill-fill", daemon=True)
+        thread.start()
+        while True:
+            thread.join(self._patience_s / 4)
+            said = self.gather(json.dumps(outcome).encode())
+            told: list[list[str]] = [json.loads(words) for words in said]
+            for rank, words in enumerate(told):
+                if words and words[0]:
+                    raise GristmillError(f"rank {rank} could not fill its slice: {words[0]}")
+            if all(told):
+                return
+
+    def begin(self, batches: int) -> None:
+        """The engine has begun an epoch of so many batches: do all ranks mean the same one?"""
+        self._round, self._rounds = 0, batches
+        self._engine.begun(self.gather(self._engine.vow()))
+
     def handed(self, batch: int) -> None:
         """A batch was handed out: what is due with it goes on its way."""
         self._speaker.begin(lambda: self._move(batch))
 
     def _move(self, batch: int) -> None:
-        posted: list[Posted] = []
-        more = True
-        while more:
-            sends, receives, more = self._engine.due(batch)
-            posted.append(self._peers.post(sends, [(peer, tag, bytearray(size)) for peer, tag, size in receives]))
-            # What comes is not waited for before all has left: another rank may do the same and wait for this one.
-            posted[-1].left()
-            self._speaker.moved()
-        for messages in posted:
-            for peer, tag, message in messages.came():
-                self._engine.take(peer, tag, message)
+        # Round by round, and each as a whole: all ranks go through the same ones, so none can wait for another that
+        # waits for it.
+        while self._round <= batch:
+            posted: list[Posted] = []
+            more = True
+            while more:
+                sends, receives, more = self._engine.due(self._round)
+                expected = [(peer, tag, bytearray(size)) for peer, tag, size in receives]
+                posted.append(self._peers.post(sends, expected))
+            for messages in posted:
+                for peer, tag, message in messages.came():
+                    self._engine.take(peer, tag, message)
+                    self._speaker.moved()
+            for messages in posted:
+                messages.left()
                 self._speaker.moved()
+            self._round += 1
 
     def finish(self) -> None:
         """The epoch is over: waits until every rank has everything, and lets go of what was sent."""
         if self._engine.running is None:
             return
         began = time.monotonic()
-        self._speaker.call(lambda: self._move(_ALL), self._patience_s)
+        self._speaker.call(lambda: self._move(self._rounds - 1), self._patience_s)
         said = self.gather(self._engine.settle())
         self._engine.waited((time.monotonic() - began) * 1e3)
         self._engine.commit(said)

@@ -276,8 +276,9 @@ class Loader(Chooser, Generic[A]):
         """
         if self._exchange is None:
             return {}
-        text = self._exchange.engine.report()
-        return {"resumes_at": self._exchange.engine.resumes_at, **(json.loads(text) if text is not None else {})}
+        engine = self._exchange.engine
+        text = engine.report(self._epoch) or (engine.report(self._epoch - 1) if self._epoch > 0 else None)
+        return {"resumes_at": engine.resumes_at, **(json.loads(text) if text is not None else {})}
 
     def __len__(self) -> int:
         """Batches per epoch on this rank, the same on every rank; with a selection, of the epoch that began last."""
@@ -299,13 +300,21 @@ class Loader(Chooser, Generic[A]):
             self._next_epoch()
         elif self._batch > 0 and self._batch >= len(self):
             # Saved behind the last batch, when the ranks had not finished with each other.
-            self._engine.epoch(self._epoch, self._batch).close()
+            self._begin().close()
             self._next_epoch()
         self._resuming = False
         self._share(self._epoch)
-        running = self._engine.epoch(self._epoch, self._batch)
+        running = self._begin()
         self._running = running
         return self._batches(running)
+
+    def _begin(self) -> _gristmill.Epoch:
+        if self._exchange is not None:
+            self._exchange.fill(self._epoch)
+        running = self._engine.epoch(self._epoch, self._batch)
+        if self._exchange is not None:
+            self._exchange.begin(self._engine.batches())
+        return running
 
     def _batches(self, running: _gristmill.Epoch) -> Iterator[Any]:
         try:

@@ -27,6 +27,12 @@ impl Exchange {
     }
 }
 
+/// What a rank says at the start if it cannot even open its data set.
+#[pyfunction]
+pub(crate) fn refusal<'py>(py: Python<'py>, rank: u32, why: &str) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &gristmill_node::exchange::refusal(rank, why))
+}
+
 #[pymethods]
 impl Exchange {
     /// How long a rank waits for another.
@@ -56,6 +62,22 @@ impl Exchange {
     /// Takes what all ranks said at the start, in the order of ranks.
     fn agree(&self, py: Python<'_>, pledges: Vec<Vec<u8>>) -> PyResult<()> {
         enter::short(py, || self.inner.agree(&pledges))
+    }
+
+    /// Gets what the slice lacks when an epoch begins.
+    fn fill(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        enter::short(py, || self.inner.fill(epoch, &mut |_| true).map(|_| ()))
+    }
+
+    /// What this rank says about the epoch that it has begun.
+    fn vow<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let vow = py.detach(|| self.inner.vow());
+        PyBytes::new(py, &vow)
+    }
+
+    /// Takes what all ranks said about the epoch that they have begun, in the order of ranks.
+    fn begun(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
+        enter::short(py, || self.inner.begun(&said))
     }
 
     /// What is due once a batch is handed out: messages to send, messages to expect, and whether to ask again.
@@ -99,9 +121,9 @@ impl Exchange {
         enter::wait(py, move || inner.commit(&said).map(|_| ()))
     }
 
-    /// What the exchange of this, or else the last, epoch did, as JSON.
-    fn report(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let report = py.detach(|| self.inner.report()).map(|report| serde_json::to_string(&report));
+    /// What the exchange of an epoch did so far, as JSON, if it runs or was the last one.
+    fn report(&self, py: Python<'_>, epoch: u64) -> PyResult<Option<String>> {
+        let report = py.detach(|| self.inner.report(epoch)).map(|report| serde_json::to_string(&report));
         report.transpose().map_err(|e| named(py, "GristmillError", &e.to_string()))
     }
 

@@ -30,6 +30,7 @@ fn _gristmill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<exchange::Exchange>()?;
     module.add_class::<memory::Memory>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_function(wrap_pyfunction!(exchange::refusal, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)
 }
 
