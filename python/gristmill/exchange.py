@@ -56,7 +56,11 @@ def patience_of(settings: Mapping[str, Any]) -> float:
 
 def refuse(error: GristmillError, rank_world: tuple[int, int], patience_s: float) -> None:
     """Tells the other ranks that this one cannot begin, so that none waits for it."""
-    peers = peers_here(rank_world, patience_s)
+    try:
+        peers = peers_here(rank_world, patience_s)
+    except ConfigError:
+        # There is no way to tell anybody; what is wrong here is the better thing to say.
+        return
     Speaker(peers).gather(_gristmill.refusal(rank_world[0], str(error)), patience_s)
 
 
