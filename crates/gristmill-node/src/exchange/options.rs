@@ -12,6 +12,16 @@ pub enum Fraction {
     Auto,
 }
 
+impl Fraction {
+    /// The largest share that it may come to.
+    pub fn most(self) -> f64 {
+        match self {
+            Fraction::Fixed(fraction) => fraction,
+            Fraction::Auto => 0.9,
+        }
+    }
+}
+
 /// Where a rank's slice lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {

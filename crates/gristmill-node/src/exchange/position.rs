@@ -38,14 +38,6 @@ impl Course {
         ExchangeOptions { fraction, form: self.settings.form, choose: self.settings.choose }
     }
 
-    /// The largest fraction that the run may come to.
-    pub(super) fn fraction_max(&self) -> f64 {
-        match self.settings.fraction {
-            Fraction::Fixed(fraction) => fraction,
-            Fraction::Auto => 0.9,
-        }
-    }
-
     /// Where every run begins.
     pub(super) fn first(&self) -> Result<Position> {
         let owners = Arc::new(Owners::new(self.samples, self.shape.world, self.seed)?);
