@@ -1,7 +1,8 @@
 """Ranks that hold a slice each and swap a fraction of it in every epoch, under torchrun or under mpirun.
 
-    torchrun --nproc-per-node 4 examples/exchange.py data/shippable/fashion-mnist-4000-train-images-idx3-ubyte.gz
-    mpirun -n 4 python examples/exchange.py data/shippable/fashion-mnist-4000-train-images-idx3-ubyte.gz
+    gunzip -k data/shippable/fashion-mnist-4000-train-*.gz
+    torchrun --nproc-per-node 4 examples/exchange.py data/shippable/fashion-mnist-4000-train-images-idx3-ubyte
+    mpirun -n 4 python examples/exchange.py data/shippable/fashion-mnist-4000-train-images-idx3-ubyte
 
 Every rank reads the store once, for its own slice, and never again: afterwards samples travel from rank to rank while
 the model is trained. Under torchrun they travel over the process group, under mpirun over MPI (``pip install mpi4py``);

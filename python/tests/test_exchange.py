@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, SHIPPED
 from gristmill import Loader
 from gristmill.errors import ConfigError
 
@@ -67,6 +68,20 @@ def check_complete(ranks: list[list[dict[str, Any]]], samples: int) -> None:
         assert sorted(ids) == list(range(samples)), epoch
 
 
+def unpacked(name: str, folder: Path) -> str:
+    """Shipped pictures, unpacked: a slice is filled sample by sample, which a packed file does not allow."""
+    for part in ("images-idx3", "labels-idx1"):
+        packed = SHIPPED / f"{name}-{part}-ubyte.gz"
+        (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+    return str(folder / f"{name}-images-idx3-ubyte")
+
+
+@pytest.fixture(scope="session")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """1,000 Fashion-MNIST images, unpacked."""
+    return unpacked("fashion-mnist-1000-test", tmp_path_factory.mktemp("numbers"))
+
+
 @pytest.fixture(scope="session")
 def program() -> Path:
     """The command line, whose ranks are threads."""
@@ -76,29 +91,29 @@ def program() -> Path:
 
 @pytest.fixture(scope="session")
 def expected(
-    program: Path, idx: str, photos: Path, tmp_path_factory: pytest.TempPathFactory
+    program: Path, numbers: str, photos: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[list[dict[str, Any]]]]:
     """What ranks in one process hand out, for pictures and for numbers."""
     folder = tmp_path_factory.mktemp("expected")
     recipe = folder / "recipe.json"
     recipe.write_text(json.dumps({"op": PICTURES}))
-    for name, data, way in (("idx", idx, "mnist"), ("photos", str(photos), str(recipe))):
+    for name, data, way in (("idx", numbers, "mnist"), ("photos", str(photos), str(recipe))):
         command = [program, "bench", "load", data, "--recipe", way, "--batch", "20", "--seed", "7", "--threads", "1"]
         command += ["--ranks", str(RANKS), "--exchange", "0.3", "--epochs", str(EPOCHS), "--json"]
         subprocess.run([*command, "--batches-out", folder / name], check=True, capture_output=True)
     return {name: batches(folder / name) for name in ("idx", "photos")}
 
 
-def plain_jobs(idx: str, photos: Path, folder: Path) -> list[dict[str, Any]]:
+def plain_jobs(numbers: str, photos: Path, folder: Path) -> list[dict[str, Any]]:
     """Numbers with slices in memory, pictures with slices on disk."""
     on_disk = {**ARGUMENTS, "recipe": PICTURES, "hold": str(folder / "slices-photos")}
     return [
-        {"data": idx, "out": str(folder / "idx"), "epochs": EPOCHS, "arguments": {**ARGUMENTS, "recipe": "mnist"}},
+        {"data": numbers, "out": str(folder / "idx"), "epochs": EPOCHS, "arguments": {**ARGUMENTS, "recipe": "mnist"}},
         {"data": str(photos), "out": str(folder / "photos"), "epochs": EPOCHS, "arguments": on_disk},
     ]
 
 
-def bad_jobs(idx: str, photos: Path, folder: Path) -> list[dict[str, Any]]:
+def bad_jobs(numbers: str, photos: Path, folder: Path) -> list[dict[str, Any]]:
     """What ranks may differ in; each must be told to all of them."""
     arguments = {**ARGUMENTS, "recipe": "mnist"}
     differences = {
@@ -108,7 +123,7 @@ def bad_jobs(idx: str, photos: Path, folder: Path) -> list[dict[str, Any]]:
         "broken": {"recipe": "no-such-recipe"},
     }
     return [
-        {"data": idx, "out": str(folder / name), "epochs": 1, "arguments": arguments, "only": {"2": difference}}
+        {"data": numbers, "out": str(folder / name), "epochs": 1, "arguments": arguments, "only": {"2": difference}}
         for name, difference in differences.items()
     ]
 
@@ -150,8 +165,8 @@ def kill_jobs(photos: Path, folder: Path) -> list[dict[str, Any]]:
     return [killed, {**job, "out": str(folder / "restarted"), "goes_on": True, "attempt": 1}]
 
 
-def test_mpirun_gives_what_threads_give(idx: str, photos: Path, expected: Any, tmp_path: Path) -> None:
-    jobs = plain_jobs(idx, photos, tmp_path) + bad_jobs(idx, photos, tmp_path)
+def test_mpirun_gives_what_threads_give(numbers: str, photos: Path, expected: Any, tmp_path: Path) -> None:
+    jobs = plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path)
     done = launch(MPIRUN, jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     for name, samples in (("idx", 1_000), ("photos", 120)):
@@ -172,8 +187,8 @@ def test_mpirun_killed_and_started_again(photos: Path, expected: Any, tmp_path: 
     check_restarted(tmp_path, expected["photos"], 120)
 
 
-def test_mpirun_saved_inside_of_an_epoch(idx: str, expected: Any, tmp_path: Path) -> None:
-    job = {"data": idx, "epochs": EPOCHS, "arguments": {**ARGUMENTS, "recipe": "mnist"}}
+def test_mpirun_saved_inside_of_an_epoch(numbers: str, expected: Any, tmp_path: Path) -> None:
+    job = {"data": numbers, "epochs": EPOCHS, "arguments": {**ARGUMENTS, "recipe": "mnist"}}
     jobs = []
     for name, place in (("middle", [1, 5]), ("end", [1, 13])):
         out = str(tmp_path / name)
@@ -185,11 +200,11 @@ def test_mpirun_saved_inside_of_an_epoch(idx: str, expected: Any, tmp_path: Path
         assert batches(tmp_path / name) == rest
 
 
-def test_mpirun_selects_alike_and_keeps_ranks_even(idx: str, tmp_path: Path) -> None:
+def test_mpirun_selects_alike_and_keeps_ranks_even(numbers: str, tmp_path: Path) -> None:
     arguments = {**ARGUMENTS, "recipe": "mnist", "selection": "weighted", "epochs": 20}
-    jobs = [{"data": idx, "out": str(tmp_path / "exchange"), "epochs": 4, "arguments": arguments}]
+    jobs = [{"data": numbers, "out": str(tmp_path / "exchange"), "epochs": 4, "arguments": arguments}]
     plain = {**arguments, "exchange": None, "settings": {}}
-    jobs += [{"data": idx, "out": str(tmp_path / "plain"), "epochs": 0, "arguments": plain}]
+    jobs += [{"data": numbers, "out": str(tmp_path / "plain"), "epochs": 0, "arguments": plain}]
     done = launch(MPIRUN, jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     ranks = batches(tmp_path / "exchange")
@@ -202,9 +217,9 @@ def test_mpirun_selects_alike_and_keeps_ranks_even(idx: str, tmp_path: Path) -> 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_torchrun_gives_what_threads_give_and_survives_a_kill(
-    idx: str, photos: Path, expected: Any, tmp_path: Path
+    numbers: str, photos: Path, expected: Any, tmp_path: Path
 ) -> None:
-    jobs = plain_jobs(idx, photos, tmp_path) + bad_jobs(idx, photos, tmp_path) + kill_jobs(photos, tmp_path)
+    jobs = plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path) + kill_jobs(photos, tmp_path)
     # The launcher starts all ranks again when one dies.
     done = launch([*TORCHRUN, "--max-restarts=1"], jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -215,10 +230,10 @@ def test_torchrun_gives_what_threads_give_and_survives_a_kill(
 
 
 @pytest.mark.parametrize("command", [MPIRUN, TORCHRUN], ids=["mpirun", "torchrun"])
-def test_the_example_learns(command: list[str]) -> None:
-    data = ROOT / "data" / "shippable" / "fashion-mnist-4000-train-images-idx3-ubyte.gz"
+def test_the_example_learns(command: list[str], tmp_path: Path) -> None:
+    data = unpacked("fashion-mnist-4000-train", tmp_path)
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    run = [*command, str(ROOT / "examples" / "exchange.py"), str(data), "--epochs", "3"]
+    run = [*command, str(ROOT / "examples" / "exchange.py"), data, "--epochs", "3"]
     done = subprocess.run(run, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     right = [float(found) for found in re.findall(r"4000 samples over all ranks, ([0-9.]+)% right", done.stdout)]
@@ -239,12 +254,12 @@ def test_the_example_learns(command: list[str]) -> None:
         ({"exchange": 0.3, "rank": 0, "world_size": 2}, "init_process_group"),
     ],
 )
-def test_bad_input_is_told(idx: str, arguments: dict[str, Any], words: str) -> None:
+def test_bad_input_is_told(numbers: str, arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Loader(idx, recipe="mnist", **arguments)
+        Loader(numbers, recipe="mnist", **arguments)
 
 
-def test_no_exchange_is_the_plain_loader(idx: str) -> None:
-    plain, off = Loader(idx, recipe="mnist", seed=1), Loader(idx, recipe="mnist", seed=1, exchange="off")
+def test_no_exchange_is_the_plain_loader(numbers: str) -> None:
+    plain, off = Loader(numbers, recipe="mnist", seed=1), Loader(numbers, recipe="mnist", seed=1, exchange="off")
     assert [batch.ids.tolist() for batch in plain] == [batch.ids.tolist() for batch in off]
     assert off.exchange == {}
