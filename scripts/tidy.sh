@@ -27,5 +27,10 @@ depends() { grep -qE "^$2(\.workspace)? *=" <(sed -n '/^\[dependencies\]/,/^\[/p
 ! depends gristmill-node gristmill-train || fail "gristmill-node depends on the trainer"
 ! depends gristmill-train gristmill || fail "gristmill-train depends on the command line"
 ! depends gristmill-node gristmill || fail "gristmill-node depends on the command line"
+! depends gristmill-node gristmill-mpi || fail "gristmill-node depends on MPI; only the feature mpi of gristmill may"
+! depends gristmill-mpi gristmill || fail "gristmill-mpi depends on the command line"
+# A plain build has no MPI: it is outside of the default members, and optional where it is used.
+! sed -n '/^default-members/,/^]/p' Cargo.toml | grep -q gristmill-mpi || fail "gristmill-mpi is a default member"
+! grep -E '^gristmill-mpi' crates/gristmill/Cargo.toml | grep -qv 'optional = true' || fail "gristmill needs MPI always"
 
 exit "$bad"

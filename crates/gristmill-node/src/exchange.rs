@@ -27,6 +27,7 @@ pub(crate) use exchanger::{Scene, Terms};
 pub use fill::{Filled, Filling};
 pub use local::Local;
 pub use options::{ExchangeSettings, Fraction, Hold};
+pub use pledge::refusal;
 pub use report::ExchangeReport;
 pub use transport::Transport;
 
