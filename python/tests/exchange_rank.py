@@ -58,9 +58,7 @@ def run(job: dict[str, Any], out: Any) -> None:
         state = Path(f"{job['out']}.{RANK}.state")
         if job.get("resume"):
             saved = json.loads(state.read_text())
-            saved.update(
-                {key: bytes.fromhex(value) for key, value in saved.items() if key in ("exchange", "selection")}
-            )
+            saved.update({key: bytes.fromhex(value) for key, value in saved.items() if key == "exchange"})
             loader.load_state_dict(saved)
         elif job.get("goes_on"):
             loader.set_epoch(loader.exchange["resumes_at"])
@@ -76,7 +74,7 @@ def run(job: dict[str, Any], out: Any) -> None:
                     texts = {key: value.hex() for key, value in found.items() if isinstance(value, bytes)}
                     state.write_text(json.dumps({**found, **texts}))
                     return
-            print(json.dumps({"report": loader.report().values["exchange"]}), file=out, flush=True)
+            print(json.dumps({"report": loader.report().exchange}), file=out, flush=True)
 
 
 def main() -> None:
