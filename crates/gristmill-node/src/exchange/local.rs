@@ -233,3 +233,64 @@ fn late(missing: &[u32], how: &str, patience: Duration) -> Error {
     Error::new(Kind::Unavailable, format!("{ranks} {how}{waited}"))
         .hint("look at why it ended or hangs; exchange.patience_ms is how long the others wait")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::conform;
+    use super::*;
+
+    fn all<T: Send>(ranks: Vec<Local>, run: impl Fn(Local) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| run(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn threads_conform() {
+        for world in [2, 5] {
+            for speed in [None, Some(400_000_000)] {
+                for outcome in all(Local::ranks(world, speed), |mut rank| conform(&mut rank)) {
+                    outcome.unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_carries_what_it_can() {
+        let start = Instant::now();
+        all(Local::ranks(3, Some(1_000_000)), |mut rank| {
+            // Everybody sends 60 KB to rank 0, whose link has to carry 120 KB.
+            if rank.rank() > 0 {
+                rank.send(0, 0, vec![1; 60_000].into()).unwrap();
+                return;
+            }
+            (1..3).for_each(|from| rank.expect(from, 0, 60_000).unwrap());
+            while !rank.outstanding().is_empty() {
+                rank.arrived().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(start.elapsed() >= Duration::from_millis(119), "{:?}", start.elapsed());
+        });
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn who_is_missing_is_named() {
+        let mut ranks = Local::ranks(3, None);
+        let error = ranks[0].gather(b"x", Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(error.contains("ranks 1 and 2 did not come within 0 s"), "{error}");
+        let mut ranks = Local::ranks(2, None);
+        ranks[0].expect(1, 0, 1).unwrap();
+        drop(ranks.pop());
+        let start = Instant::now();
+        let error = ranks[0].gather(b"x", Duration::from_secs(60)).unwrap_err().to_string();
+        assert!(error.contains("rank 1 left") && start.elapsed() < Duration::from_secs(1), "{error}");
+        assert!(ranks[0].arrived().is_err() && ranks[0].send(1, 0, Bytes::new()).is_err());
+        let mut ranks = Local::ranks(2, None);
+        ranks[1].send(0, 3, Bytes::from_static(b"four")).unwrap();
+        ranks[0].expect(1, 3, 5).unwrap();
+        assert!(ranks[0].arrived().unwrap_err().to_string().contains("sent 4 bytes"));
+    }
+}
