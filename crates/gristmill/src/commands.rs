@@ -1,6 +1,7 @@
 //! One file per command; what they share is here.
 
 mod bench;
+mod bench_ranks;
 mod bench_serve;
 mod catalog;
 mod check;

@@ -270,7 +270,7 @@ fn selection_keeps_ranks_even_and_at_home() {
     for kind in ["bucket", "weighted", "infobatch"] {
         let mut options = options(3, 4, ExchangeSettings { choose: Choose::Importance, ..settings(0.3) });
         options.selection.selection = Selection::named(kind).unwrap();
-        options.selection.epochs = Some(12);
+        options.selection.epochs = Some(60);
         let set = set(96);
         let seen = ranks(&set, &options, |rank, loader| {
             let loader = loader.unwrap();
@@ -310,7 +310,7 @@ fn selection_keeps_ranks_even_and_at_home() {
             }
             assert_eq!(sorted(&held), (0..96).collect::<Vec<_>>(), "{kind}: complete and disjoint");
         }
-        assert!(kept(&seen[0].0[7]) < 96, "{kind} left something out");
+        assert!(seen[0].0.iter().any(|seen| kept(seen) < 96), "{kind} left something out");
         assert!(seen.iter().all(|(_, state)| *state == seen[0].1));
         // From a saved state alone: the selection decided who holds what.
         let resumed = ranks(&set, &options, |_, loader| {
@@ -370,7 +370,8 @@ fn real_containers_are_sliced() {
         ("catalog.folder", folder.path().join("catalogs").to_str().unwrap()),
     ]
     .map(|(key, value)| (key.to_string(), value.to_string()));
-    let config = Config::load(Some(Path::new("/dev/null")), &arguments).unwrap();
+    std::fs::write(folder.path().join("empty.toml"), "").unwrap();
+    let config = Config::load(Some(&folder.path().join("empty.toml")), &arguments).unwrap();
     let source = file.to_str().unwrap();
     let opened = gristmill_node::open::catalog(source, config.settings(), false, &mut |_| {
         std::ops::ControlFlow::Continue(())
