@@ -9,6 +9,7 @@ mod compare;
 mod config;
 mod families;
 mod profile;
+mod ranks;
 mod scale;
 mod serve;
 mod source;

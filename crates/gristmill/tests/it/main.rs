@@ -9,6 +9,8 @@ mod compare_split;
 mod families;
 mod interrupt;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod options;
 mod profile;
 mod resume;
