@@ -237,6 +237,7 @@ class Exchange:
                 messages.left()
                 self._speaker.moved()
             self._round += 1
+            self._engine.ease()
 
     def finish(self) -> None:
         """The epoch is over: waits until every rank has everything, and lets go of what was sent."""
@@ -244,9 +245,9 @@ class Exchange:
             return
         began = time.monotonic()
         self._speaker.call(lambda: self._move(self._rounds - 1), self._patience_s)
-        said = self.gather(self._engine.settle())
+        self._engine.conclude(self.gather(self._engine.settle()))
         self._engine.waited((time.monotonic() - began) * 1e3)
-        self._engine.commit(said)
+        self._speaker.begin(self._engine.sweep)
 
     def close(self) -> None:
         """Ends the thread; an exchange under way is not committed."""

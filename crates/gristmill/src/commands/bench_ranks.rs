@@ -108,8 +108,10 @@ impl<'a> Job<'a> {
             (Err(error), transport) => return Err(self.refuse(rank, transport, error.into())),
         };
         if let Some(exchanger) = loader.exchanger() {
-            let filled = exchanger.fill(self.epochs.start, &mut |_| !stop::asked())?;
-            if rank == 0 && !self.args.common.json {
+            let filled = exchanger.fill(self.epochs.start, &mut |_| !stop::asked());
+            stop::check()?;
+            // What went wrong comes again when the epoch begins, and is then told to all ranks.
+            if let (0, false, Ok(filled)) = (rank, self.args.common.json, filled) {
                 let (kept, read, mb) = (filled.kept, filled.read, filled.bytes as f64 / 1e6);
                 say(format_args!(
                     "slice of rank 0: {kept} samples were there, {read} were read ({mb:.1} MB)"

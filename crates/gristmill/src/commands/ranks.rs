@@ -65,6 +65,11 @@ mod over_mpi {
 
     pub(super) fn over_mpi(args: &LoadArgs, config: &Config, epochs: Range<u64>) -> Result<ExitCode> {
         let session = Session::start()?;
+        // Said before MPI ends: afterwards the launcher ends all ranks as soon as one has failed, heard or not.
+        Ok(run(&session, args, config, epochs).unwrap_or_else(|error| crate::fail(&error)))
+    }
+
+    fn run(session: &Session, args: &LoadArgs, config: &Config, epochs: Range<u64>) -> Result<ExitCode> {
         let (rank, world) = (session.rank(), session.world());
         let quiet = args.common.json || rank > 0;
         let job = Job::new(args, config, (world, ranks_here(world)), epochs)?;
@@ -80,7 +85,7 @@ mod over_mpi {
         };
         std::thread::scope(|scope| {
             let (tell, told) = channel();
-            let (job, session) = (&job, &session);
+            let job = &job;
             let worker = scope.spawn(move || {
                 let late = std::cell::Cell::new(false);
                 let step = || {

@@ -6,6 +6,7 @@ mod bad_input;
 mod cache;
 mod commands;
 mod compare_split;
+mod exchange;
 mod families;
 mod interrupt;
 mod memory;

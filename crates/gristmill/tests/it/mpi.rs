@@ -82,8 +82,9 @@ fn ranks_under_mpirun_read_what_threads_read() {
         let more = ["--hold", text(&hold), "--batches-out", "processes"];
         let ran = Ran::of(&mpirun(&place, RANKS, &[&base[..], &more].concat()).output().unwrap()).good();
         // Only the first rank prints.
-        let rows: Vec<&str> = ran.out.lines().filter(|line| line.contains("\"epoch\":")).collect();
-        assert_eq!(rows.len(), 3, "{}", ran.out);
+        for (word, count) in [("\"total\":true", 3), ("\"rank\":", 3 * RANKS as usize)] {
+            assert_eq!(ran.out.matches(word).count(), count, "{}", ran.out);
+        }
         let mut traces = Vec::new();
         for (threads, processes) in of_ranks(&place, "threads").iter().zip(of_ranks(&place, "processes")) {
             assert_eq!(fs::read(threads).unwrap(), fs::read(&processes).unwrap(), "{}", processes.display());

@@ -216,6 +216,24 @@ fn a_full_disk_is_every_ranks_error() {
     assert!(disk.is_none() || error.contains("no space left"), "{error}");
 }
 
+#[test]
+fn a_disk_that_is_too_small_for_the_slice_is_every_ranks_error() {
+    let (catalog, store) = large(24, 100_000);
+    let set = DataSet::new(catalog, store, 0, &|| false).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let slice = folder.path().join("rank-00001");
+    let Some(_disk) = Disk::mount(&slice, 500_000) else { return };
+    let start = Instant::now();
+    let options = options(3, 4, in_folder(0.5, folder.path()));
+    let errors = ranks(&set, &options, |_, loader| loader.unwrap().epoch(0, 0).unwrap_err().to_string());
+    assert!(start.elapsed() < Duration::from_secs(15));
+    let error = same(&errors);
+    assert!(
+        error.contains("failed on rank 1: cannot write sample") && error.contains("no space left"),
+        "{error}"
+    );
+}
+
 /// A data set of samples that are all this large.
 fn large(samples: u32, bytes: u64) -> (Arc<Catalog>, Arc<dyn Store>) {
     let mut draft = Draft::of_files("memory:", SourceKind::Folder, Encoding::Sniffed);
