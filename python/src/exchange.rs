@@ -83,8 +83,7 @@ impl Exchange {
     /// What is due once a batch is handed out: messages to send, messages to expect, and whether to ask again.
     fn due<'py>(&self, py: Python<'py>, batch: u32) -> PyResult<(Vec<Outgoing<'py>>, Vec<Incoming>, bool)> {
         let Due { sends, receives, more } = enter::short(py, || self.inner.due(batch))?;
-        let sends =
-            sends.iter().map(|parcel| (parcel.peer, parcel.tag, PyByteArray::new(py, &parcel.bytes)));
+        let sends = sends.iter().map(|parcel| (parcel.peer, parcel.tag, PyByteArray::new(py, &parcel.bytes)));
         let receives = receives.iter().map(|expected| (expected.peer, expected.tag, expected.bytes));
         Ok((sends.collect(), receives.collect(), more))
     }
@@ -115,10 +114,19 @@ impl Exchange {
         Ok(PyBytes::new(py, &words))
     }
 
-    /// Takes everybody's words; if all is well, what was sent is let go.
-    fn commit(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
-        let inner = Arc::clone(&self.inner);
-        enter::wait(py, move || inner.commit(&said).map(|_| ()))
+    /// Makes durable what came, now and then, so that little is left for the end of the epoch.
+    fn ease(&self, py: Python<'_>) {
+        py.detach(|| self.inner.ease());
+    }
+
+    /// Takes everybody's words; if all is well, the next epoch may begin, and what was sent may go.
+    fn conclude(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
+        enter::short(py, || self.inner.conclude(&said).map(|_| ()))
+    }
+
+    /// Writes down what was concluded, and lets go of what was sent; the next epoch does it if nobody has.
+    fn sweep(&self, py: Python<'_>) {
+        py.detach(|| self.inner.sweep());
     }
 
     /// What the exchange of an epoch did so far, as JSON, if it runs or was the last one.

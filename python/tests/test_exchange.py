@@ -113,6 +113,10 @@ def plain_jobs(numbers: str, photos: Path, folder: Path) -> list[dict[str, Any]]
     ]
 
 
+def check_conforms(folder: Path) -> None:
+    assert lines(folder / "conform") == [[{"conforms": True}]] * RANKS
+
+
 def bad_jobs(numbers: str, photos: Path, folder: Path) -> list[dict[str, Any]]:
     """What ranks may differ in; each must be told to all of them."""
     arguments = {**ARGUMENTS, "recipe": "mnist"}
@@ -166,9 +170,11 @@ def kill_jobs(photos: Path, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_mpirun_gives_what_threads_give(numbers: str, photos: Path, expected: Any, tmp_path: Path) -> None:
-    jobs = plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path)
+    jobs = [{"conform": True, "out": str(tmp_path / "conform")}]
+    jobs += plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path)
     done = launch(MPIRUN, jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
+    check_conforms(tmp_path)
     for name, samples in (("idx", 1_000), ("photos", 120)):
         ranks = batches(tmp_path / name)
         assert ranks == expected[name]
@@ -204,25 +210,29 @@ def test_mpirun_selects_alike_and_keeps_ranks_even(numbers: str, tmp_path: Path)
     arguments = {**ARGUMENTS, "recipe": "mnist", "selection": "weighted", "epochs": 20}
     jobs = [{"data": numbers, "out": str(tmp_path / "exchange"), "epochs": 4, "arguments": arguments}]
     plain = {**arguments, "exchange": None, "settings": {}}
-    jobs += [{"data": numbers, "out": str(tmp_path / "plain"), "epochs": 0, "arguments": plain}]
+    jobs += [{"data": numbers, "out": str(tmp_path / "plain"), "epochs": 4, "arguments": plain}]
     done = launch(MPIRUN, jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    ranks = batches(tmp_path / "exchange")
-    for epoch in range(4):
-        counts = [sum(line["epoch"] == epoch for line in rank) for rank in ranks]
-        assert len(set(counts)) == 1, counts
-    last = [i for rank in ranks for line in rank if line["epoch"] == 3 for i in line["ids"]]
-    assert len(last) < 900, "what was learned is left out"
+    # Feedback is shared over MPI with an exchange and without one.
+    for name in ("exchange", "plain"):
+        ranks = batches(tmp_path / name)
+        for epoch in range(4):
+            counts = [sum(line["epoch"] == epoch for line in rank) for rank in ranks]
+            assert len(set(counts)) == 1, counts
+        last = [i for rank in ranks for line in rank if line["epoch"] == 3 for i in line["ids"]]
+        assert len(last) < 900, "what was learned is left out"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_torchrun_gives_what_threads_give_and_survives_a_kill(
     numbers: str, photos: Path, expected: Any, tmp_path: Path
 ) -> None:
-    jobs = plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path) + kill_jobs(photos, tmp_path)
+    jobs = [{"conform": True, "out": str(tmp_path / "conform")}]
+    jobs += plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path) + kill_jobs(photos, tmp_path)
     # The launcher starts all ranks again when one dies.
     done = launch([*TORCHRUN, "--max-restarts=1"], jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
+    check_conforms(tmp_path)
     for name in ("idx", "photos"):
         assert batches(tmp_path / name) == expected[name]
     check_told(tmp_path)

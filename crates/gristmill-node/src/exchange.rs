@@ -19,6 +19,7 @@ mod position;
 mod report;
 mod rounds;
 mod settle;
+pub mod testing;
 mod transport;
 
 pub use driver::{Driver, Finishing};

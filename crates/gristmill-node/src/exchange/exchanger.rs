@@ -30,6 +30,9 @@ use std::time::Duration;
 /// Bytes of messages that are made at a time, at least; one message more than fits.
 const DUE_BYTES: u64 = 64 << 20;
 
+/// Samples that are made durable together during an epoch, at least.
+const UNSYNCED_LEAST: u32 = 8;
+
 /// How a loader is made to exchange.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
@@ -65,6 +68,8 @@ pub struct Exchanger {
     /// Batches that were handed out in the epoch that runs.
     handed: AtomicU32,
     pub(super) state: Mutex<State>,
+    /// Held while the slice is tidied up after an epoch, which the next one waits for.
+    pub(super) sweeping: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -79,6 +84,10 @@ pub(super) struct State {
     /// Samples read from the store since the last commit.
     pub(super) refilled: u32,
     pub(super) running: Option<Running>,
+    /// What was sent in the epoch that is committed, until it is let go.
+    pub(super) gone: Option<Vec<u32>>,
+    /// What failed after an epoch was committed, to be told at the end of the next.
+    pub(super) owed: Option<String>,
     /// The report of the epoch that was committed last.
     pub(super) last: Option<(u64, ExchangeReport)>,
 }
@@ -98,6 +107,8 @@ pub(super) struct Running {
     /// What went wrong here first.
     pub(super) failure: Option<String>,
     missed_before: u64,
+    /// Samples that came and are not durable yet.
+    unsynced: u32,
     pub(super) report: ExchangeReport,
 }
 
@@ -153,10 +164,13 @@ impl Exchanger {
             restored: None,
             refilled: 0,
             running: None,
+            gone: None,
+            owed: None,
             last: None,
         };
         let (handed, state) = (AtomicU32::new(0), Mutex::new(state));
-        let exchanger = Exchanger { set, held, course, selection, handed, state };
+        let sweeping = Mutex::new(());
+        let exchanger = Exchanger { set, held, course, selection, handed, state, sweeping };
         exchanger.recall();
         Ok(exchanger)
     }
@@ -240,6 +254,7 @@ impl Exchanger {
     /// Gets what this rank holds when `epoch` begins and its slice lacks; `progress` says whether to go on. Beginning an
     /// epoch does so too, without anybody to tell.
     pub fn fill(&self, epoch: u64, progress: &mut dyn FnMut(Filling) -> bool) -> Result<Filled> {
+        self.sweep();
         let position = {
             let mut state = self.lock();
             if let Some(trouble) = &state.trouble {
@@ -271,6 +286,9 @@ impl Exchanger {
         let missing: Vec<u32> = wanted.iter().copied().filter(|id| !self.held.contains(*id)).collect();
         let filled = fill::fill(&self.set, &self.held, &missing, progress)?;
         self.lock().refilled += filled.read;
+        if filled.read > 0 {
+            self.held.sync()?;
+        }
         self.note(&position)?;
         Ok(Filled { kept: (wanted.len() - missing.len()) as u32, ..filled })
     }
@@ -294,8 +312,8 @@ impl Exchanger {
         }
         if self.kept_owners(position.epoch).is_none_or(|kept| kept != *position.owners) {
             self.held.keep_owners(position.epoch, &position.owners.to_bytes())?;
+            self.held.sync()?;
         }
-        self.held.sync()?;
         self.held.write_journal(&journal)?;
         self.held.forget_owners(position.epoch);
         Ok(())
@@ -335,7 +353,8 @@ impl Exchanger {
         };
         self.handed.store(0, Relaxed);
         let missed_before = self.held.missed();
-        let (sent, expected, open, failure, left) = (0, 0, BTreeMap::new(), None, scene.left.to_vec());
+        let (sent, expected, open, unsynced, left) = (0, 0, BTreeMap::new(), 0, scene.left.to_vec());
+        let failure = state.owed.take();
         state.running = Some(Running {
             exchange,
             left,
@@ -346,6 +365,7 @@ impl Exchanger {
             open,
             failure,
             missed_before,
+            unsynced,
             report,
         });
         Ok(())
@@ -443,10 +463,26 @@ impl Exchanger {
         let outcome = self.store(&expected, message);
         if let Some(running) = &mut self.lock().running {
             running.report.received += expected.ids.len() as u32;
+            running.unsynced += expected.ids.len() as u32;
             running.report.bytes_received += message.len() as u64;
             if let Err(error) = outcome {
                 running.fail(&error.to_string());
             }
+        }
+    }
+
+    /// Makes durable what came, if that is half of what there still was: so little is left for the end of the epoch, when
+    /// everybody waits.
+    pub fn ease(&self) {
+        let due = self.lock().running.as_mut().is_some_and(|running| {
+            let all: usize = running.receives.iter().map(|message| message.ids.len()).sum();
+            let left = all as u32 - running.report.received;
+            let due = left > 0 && running.unsynced >= left.max(UNSYNCED_LEAST);
+            running.unsynced *= u32::from(!due);
+            due
+        });
+        if due && let Err(error) = self.held.sync() {
+            self.fail(&error.to_string());
         }
     }
 

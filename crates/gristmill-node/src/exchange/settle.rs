@@ -6,6 +6,7 @@ use super::position::Position;
 use super::{ExchangeReport, named};
 use crate::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
+use std::sync::PoisonError;
 
 /// The largest words that are looked at.
 const BYTES_MAX: usize = 64 << 10;
@@ -112,6 +113,11 @@ impl Exchanger {
         self.word(Some(plan), None, Some(running.exchange.epoch()))
     }
 
+    /// The same of a rank that cannot begin an epoch: so that the others are told, instead of waiting for it.
+    pub fn refusal(&self, epoch: u64, why: &str) -> Vec<u8> {
+        self.word(None, Some(why.to_string()), Some(epoch))
+    }
+
     /// Whether all ranks have begun the same epoch with the same plan; the same error on every rank if not.
     pub fn begun(&self, said: &[Vec<u8>]) -> Result<()> {
         let words = self.heard(said)?;
@@ -159,6 +165,13 @@ impl Exchanger {
     /// Takes everybody's words. If all is well what was sent is let go and the next epoch may begin; else the exchange of
     /// the epoch is given up, with the same error on every rank.
     pub fn commit(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
+        let report = self.conclude(said)?;
+        self.sweep();
+        Ok(report)
+    }
+
+    /// As [`Exchanger::commit`], but for what nobody needs to wait for: [`Exchanger::sweep`] does it before the next epoch.
+    pub fn conclude(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
         let outcome = self.heard(said).and_then(|words| self.alike(&words, "end"));
         let mut state = self.lock();
         let Some(running) = state.running.take() else {
@@ -167,15 +180,28 @@ impl Exchanger {
         outcome?;
         let labels = self.set.catalog().labels()?;
         let next = self.course.after(&state.position, &running.exchange, running.left.clone(), labels);
-        self.note(&next)?;
-        self.held.remove(running.sent_ids())?;
-        self.held.limit(next.owners.held_max(self.rank(), next.fraction));
+        state.gone = Some(running.sent_ids().collect());
         state.position = next;
         state.restored = None;
         let epoch = running.exchange.epoch();
         let report = running.done(self.held.missed());
         state.last = Some((epoch, report.clone()));
         Ok(report)
+    }
+
+    /// Writes the journal of what all ranks committed, and then lets go of what was sent. Until then a crash finds the
+    /// slice as it was, with what came beside it. What fails here is told to all at the end of the next epoch.
+    pub fn sweep(&self) {
+        let _alone = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let (position, gone) = {
+            let mut state = self.lock();
+            (state.position.clone(), std::mem::take(&mut state.gone))
+        };
+        let Some(gone) = gone else { return };
+        let swept = self.note(&position).and_then(|()| self.held.remove(gone));
+        if let Err(error) = swept {
+            self.lock().owed = Some(error.to_string());
+        }
     }
 
     /// Reads what all ranks said.

@@ -4,6 +4,7 @@
 
 mod catalog;
 mod disk;
+mod exchange;
 mod families;
 mod loader;
 mod node;

@@ -7,9 +7,12 @@ mod cache;
 mod commands;
 mod compare_exchange;
 mod compare_split;
+mod exchange;
 mod families;
 mod interrupt;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod options;
 mod profile;
 mod resume;
