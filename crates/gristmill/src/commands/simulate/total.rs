@@ -206,7 +206,8 @@ pub(super) fn text(total: &Total) -> Vec<String> {
     ));
     if total.restarts > 0 {
         let lost = counted(total.restarts, "restart", "restarts");
-        out.push(format!("  {:<10} {lost}, {} read again, nothing lost", "faults", grouped(total.refilled)));
+        let again = counted(total.refilled, "sample", "samples");
+        out.push(format!("  {:<10} {lost}, {again} read again, nothing lost", "faults"));
     }
     out.push(format!("  {:<10} every invariant held in each of {epochs}", "checked"));
     out
