@@ -139,8 +139,8 @@ pub(crate) fn run(course: &Course<'_>) -> Timing {
 fn batch_by_batch(course: &Course<'_>, ranks: &mut [Rank], shared: &mut Shared, steps: &mut Steps<'_>) {
     for batch in 0..course.plan.batches() {
         for rank in ranks.iter_mut() {
-            while !rank.is_ready(batch) {
-                rank.act(course, shared);
+            if !rank.is_ready(batch) {
+                while rank.act(course, shared) != Some(batch) {}
             }
         }
         steps.advance(ranks, |_| ());

@@ -279,7 +279,7 @@ impl Simulation {
         chosen: Option<&Chosen>,
     ) -> Result<EpochCost, Trouble> {
         let world = owners.world();
-        self.watch.begin(self.epoch, owners)?;
+        self.watch.at(self.epoch, owners)?;
         let (exchange, laid) = self.decide(owners, options, chosen)?;
         let lost = self.lost();
         // Whatever was lost, the same decisions come out of what was saved: on another rank, and after a restart.

@@ -6,6 +6,7 @@
 
 use super::{Course, Rank};
 use crate::clock::{Ns, Server, ns};
+use crate::knobs::Hold;
 
 /// What moves after one batch, in bytes relative to the mean sample: sender, receiver, size.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,7 +19,7 @@ pub(super) struct Links<'a> {
     rounds: &'a [Round],
     link: Server,
     latency: Ns,
-    /// The last words of an epoch: everybody hears from everybody that all is well.
+    /// The end of an exchange: disks make sure of what they have, and everybody hears from everybody that all is well.
     commit: Ns,
     bytes: f64,
     out_free: Vec<Ns>,
@@ -34,12 +35,13 @@ impl<'a> Links<'a> {
     pub(super) fn new(course: &Course<'a>) -> Links<'a> {
         let world = if course.rounds.is_empty() { 0 } else { course.machine.ranks as usize };
         let link = course.machine.link;
+        let sync_s = if course.knobs.hold == Hold::Disk { course.machine.disk.sync_s } else { 0.0 };
         let hops = 2 * (world.max(1) as u64).next_power_of_two().trailing_zeros();
         Links {
             rounds: course.rounds,
             link: Server::new(0.0, link.bytes_per_s, f64::INFINITY),
             latency: ns(link.latency_s),
-            commit: ns(link.latency_s) * Ns::from(hops),
+            commit: ns(link.latency_s) * Ns::from(hops) + ns(sync_s),
             bytes: course.load.bytes,
             out_free: vec![0; world],
             in_free: vec![0; world],

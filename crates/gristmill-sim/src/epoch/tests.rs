@@ -17,7 +17,7 @@ fn ideal(ranks: u32) -> Machine {
         ranks,
         ranks_per_node: 1,
         cores: 1_024,
-        disk: Disk { bytes_per_s: NONE, latency_s: 0.0 },
+        disk: Disk { bytes_per_s: NONE, latency_s: 0.0, sync_s: 0.0 },
         link: Link { bytes_per_s: NONE, latency_s: 0.0 },
         store: Store { bytes_per_s: NONE, requests_per_s: NONE, latency_s: 0.0 },
         timeout_s: 0.0,
@@ -70,7 +70,7 @@ fn by_hand() {
     let [wall, _, _, cpu, slowest, _] = see(&shared, &slow, &two, &[]);
     assert!((wall - 11.0).abs() < 0.5 && (cpu + slowest - 6.0).abs() < 0.5, "{wall} {cpu} {slowest}");
     // A disk of 10 kB/s: 1 s a batch, which prefetching hides but for the first.
-    let disk = Machine { disk: Disk { bytes_per_s: 10_000.0, latency_s: 0.0 }, ..machine };
+    let disk = Machine { disk: Disk { bytes_per_s: 10_000.0, latency_s: 0.0, sync_s: 0.0 }, ..machine };
     assert_eq!(see(&disk, &work, &knobs(LOCAL), &[]), [6.0, 5.0, 1.0, 0.0, 0.0, 0.0]);
     // One slow disk: the others wait for it.
     let faults = [Fault::SlowDisk { rank: 2, factor: 2.0 }];
@@ -100,7 +100,8 @@ fn the_exchange_goes_on_beside_the_training_and_its_rest_is_waited_for() {
     let (work, knobs) = (load(200), knobs(LOCAL));
     let see = |rate: f64, latency_s: f64, hold: Hold| {
         let link = Link { bytes_per_s: rate, latency_s };
-        let machine = Machine { link, disk: Disk { bytes_per_s: 100_000.0, latency_s: 0.0 }, ..ideal(4) };
+        let machine =
+            Machine { link, disk: Disk { bytes_per_s: 100_000.0, latency_s: 0.0, sync_s: 0.25 }, ..ideal(4) };
         shown(timing(&machine, &work, &Knobs { hold, ..knobs }, &[], &rounds), 4)
     };
     assert_eq!(see(NONE, 0.0, Hold::Memory)[0], 5.0);
@@ -110,6 +111,11 @@ fn the_exchange_goes_on_beside_the_training_and_its_rest_is_waited_for() {
     assert_eq!(see(4_000.0, 0.0, Hold::Memory)[5], 0.0);
     // The way of the last message, and of the words of four ranks: two there, two back.
     assert!((see(NONE, 0.5, Hold::Memory)[5] - (4.0 + 0.5 + 4.0 * 0.5 - 5.0)).abs() < 1e-9);
+    // Where slices are on disk, it has to make sure of them; the exchange itself is done before the last step is.
+    assert!(
+        (see(NONE, 0.0, Hold::Disk)[5] - 0.0).abs() < 1e-9
+            && (see(2_500.0, 0.0, Hold::Disk)[5] - 0.05).abs() < 1e-6
+    );
     // The disk writes and reads what moves, beside the samples of the batches.
     assert!(see(NONE, 0.0, Hold::Disk)[2] > see(NONE, 0.0, Hold::Memory)[2]);
 }
@@ -295,7 +301,7 @@ proptest! {
             ranks,
             ranks_per_node: per_node,
             cores,
-            disk: Disk { bytes_per_s: rates[0], latency_s: latency },
+            disk: Disk { bytes_per_s: rates[0], latency_s: latency, sync_s: 0.0 },
             link: Link { bytes_per_s: rates[1] * 10.0, latency_s: 0.0 },
             store: Store { bytes_per_s: rates[2] * 10.0, requests_per_s: rates[0], latency_s: latency },
             timeout_s: 0.0,
@@ -322,7 +328,7 @@ proptest! {
         ranks in 1_u32..6, batch in 1_u32..7, samples in 6_u32..120, threads in 1_u32..4, reads in 0_u32..6,
         prefetch in 0_u32..4, rate in 500.0..50_000.0_f64, cpu_s in 0.0..0.3_f64, step_s in 0.0..2.0_f64, seed: u64,
     ) {
-        let machine = Machine { disk: Disk { bytes_per_s: rate, latency_s: 0.01 }, ..ideal(ranks) };
+        let machine = Machine { disk: Disk { bytes_per_s: rate, latency_s: 0.01, sync_s: 0.0 }, ..ideal(ranks) };
         let load = Load { samples, batch, cpu_s, step_s, spread: 0.7, ..load(samples) };
         let knobs = Knobs { threads, reads_in_flight: reads, prefetch_batches: prefetch, ..knobs(LOCAL) };
         let (plan, sizes) = (plan(&machine, &load), load.relative_sizes(seed));

@@ -155,7 +155,6 @@ fn nonsense_is_refused() {
         (["--link", "0"], "--link \"0\" is not a rate above 0"),
         (["--disk", "fast"], "--disk \"fast\" is not a rate"),
         (["--store-requests-per-s", "0"], "requests per second: 0"),
-        (["--disk", "1B"], "is not counted"),
         (["--step-ms", "-1"], "the step: -0.001 s"),
         (["--bytes", "huge"], "--bytes \"huge\" is not a size"),
         (["--spread", "-1"], "spread -1"),

@@ -269,7 +269,8 @@ pub(super) fn time(seconds: f64) -> String {
         _ if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
         _ if seconds < 100.0 => format!("{seconds:.2} s"),
         _ if seconds < 6_000.0 => format!("{:.1} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3_600.0),
+        _ if seconds < 360_000.0 => format!("{:.1} h", seconds / 3_600.0),
+        _ => format!("{:.0} days", seconds / 86_400.0),
     }
 }
 
