@@ -55,7 +55,7 @@ impl Course<'_> {
     }
 
     /// Whether ranks share what they read from.
-    fn from_store(&self) -> bool {
+    fn reads_store(&self) -> bool {
         self.knobs.shuffle == Shuffle::Global
     }
 
@@ -118,7 +118,7 @@ pub(crate) fn run(course: &Course<'_>) -> Timing {
     let store = course.machine.store;
     let mut shared = Shared {
         store: course
-            .from_store()
+            .reads_store()
             .then(|| Server::new(store.latency_s, store.bytes_per_s, store.requests_per_s)),
         cores: if course.shares_cores() {
             vec![vec![0; course.machine.cores as usize]; course.machine.nodes() as usize]

@@ -8,7 +8,6 @@
 //! Deliberately not here: what training learns. A selection is a share of the samples drawn from the seed.
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "these values are exact")]
 mod tests;
 
 use crate::check::{LOSSLESS, SAME, Said, Violation, Watch};

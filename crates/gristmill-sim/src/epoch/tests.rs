@@ -126,12 +126,15 @@ struct Naive<'a> {
     store: Option<Server>,
     ranks: Vec<Worker>,
     /// Threads that wait for a core of their node, by node, and how many cores are free.
-    nodes: Vec<(VecDeque<(u32, u32, f64)>, u32)>,
+    nodes: Vec<(VecDeque<Waiting>, u32)>,
     events: BTreeMap<(Ns, u64), Event>,
     made: u64,
     step: u32,
     stepping: bool,
 }
+
+/// Rank, batch and relative size.
+type Waiting = (u32, u32, f64);
 
 struct Worker {
     server: Server,
@@ -174,7 +177,7 @@ impl Naive<'_> {
         let mut naive = Naive {
             course,
             store: course
-                .from_store()
+                .reads_store()
                 .then(|| Server::new(store.latency_s, store.bytes_per_s, store.requests_per_s)),
             ranks: (0..machine.ranks).map(worker).collect(),
             nodes: vec![(VecDeque::new(), machine.cores); machine.nodes() as usize],
