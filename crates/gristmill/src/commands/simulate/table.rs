@@ -37,6 +37,7 @@ pub(super) struct Row {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
+#[expect(clippy::struct_field_names, reason = "units end names")]
 pub(super) struct CausesRow {
     compute_s: f64,
     disk_s: f64,
@@ -93,33 +94,33 @@ pub(super) fn text(side: &Side, rows_max: usize) -> Vec<String> {
     let shown: Vec<usize> = (0..named(&costs[0]).len())
         .filter(|cause| costs.iter().any(|cost| named(cost)[*cause].1 > 0.0))
         .collect();
-    let mut head = format!("{:>5}  {:>9}", "epoch", "time");
-    shown.iter().for_each(|cause| head += &format!("  {:>8}", named(&costs[0])[*cause].0));
-    out.push(head + &format!("  {:>10}  {:>10}  {:>8}  {:>7}", "exchanged", "from store", "seen", "classes"));
+    let mut head = vec![format!("{:>5}", "epoch"), format!("{:>9}", "time")];
+    head.extend(shown.iter().map(|cause| format!("{:>8}", named(&costs[0])[*cause].0)));
+    head.push(format!("{:>10}  {:>10}  {:>8}  {:>7}", "exchanged", "from store", "seen", "classes"));
+    out.push(head.join("  "));
     let picked = picked(costs, rows_max);
     for &at in &picked {
         let cost = &costs[at];
-        let mut row = format!("{:>5}  {:>9}", cost.epoch, time(cost.seconds));
-        for cause in &shown {
-            row += &format!("  {:>8}", share(named(cost)[*cause].1, cost.seconds));
-        }
-        row += &format!(
-            "  {:>10}  {:>10}  {:>8}  {:>7.3}",
+        let mut row = vec![format!("{:>5}", cost.epoch), format!("{:>9}", time(cost.seconds))];
+        row.extend(shown.iter().map(|cause| format!("{:>8}", share(named(cost)[*cause].1, cost.seconds))));
+        row.push(format!(
+            "{:>10}  {:>10}  {:>8}  {:>7.3}",
             bytes(cost.traffic.exchanged_bytes),
             bytes(cost.traffic.store_bytes),
             percent(cost.seen.mean),
             cost.divergence.mean
-        );
-        if cost.restarts > 0 {
-            row += "  a node was lost";
-        }
-        if cost.refilled > 0 {
-            row += &format!(", {} read again", counted(cost.refilled, "sample", "samples"));
+        ));
+        match (cost.restarts, cost.refilled) {
+            (0, _) => {}
+            (_, 0) => row.push("a node was lost".into()),
+            (_, again) => {
+                row.push(format!("a node was lost, {} read again", counted(again, "sample", "samples")));
+            }
         }
         if cost.left + cost.again > 0 {
-            row += &format!("  {} left, {} again", grouped(cost.left), grouped(cost.again));
+            row.push(format!("{} left, {} again", grouped(cost.left), grouped(cost.again)));
         }
-        out.push(row);
+        out.push(row.join("  "));
     }
     if picked.len() < costs.len() {
         out.push(format!("({} of {} epochs are shown; --json has all)", picked.len(), costs.len()));

@@ -11,7 +11,8 @@ const BAR: f64 = 40.0;
 /// The sums over all epochs, as printed.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Total {
-    total: bool,
+    #[serde(rename = "total")]
+    whole: bool,
     shuffle: &'static str,
     epochs: u64,
     /// All epochs, without the first fill.
@@ -123,7 +124,7 @@ impl Total {
         let data_bytes = setup.load.bytes * f64::from(setup.load.samples);
         let exchanged = count(|cost| cost.traffic.exchanged);
         Total {
-            total: true,
+            whole: true,
             shuffle: setup.knobs.shuffle.name(),
             epochs: costs.len() as u64,
             seconds,
