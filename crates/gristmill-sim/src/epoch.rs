@@ -241,7 +241,8 @@ impl<'a> Steps<'a> {
     /// What it all took, once the last step is done.
     fn over(self) -> Timing {
         debug_assert_eq!(self.batch, self.batches, "every step was made");
-        let exchanged = self.links.done().map_or(self.ended, |done| done.max(self.ended));
-        Timing { wall: exchanged, exchange: exchanged - self.ended, ..self.timing }
+        let committed = |done: Ns| done.max(self.ended) + self.links.commit();
+        let wall = self.links.done().map_or(self.ended, committed);
+        Timing { wall, exchange: wall - self.ended, ..self.timing }
     }
 }

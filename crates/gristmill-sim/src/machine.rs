@@ -69,7 +69,7 @@ impl Default for Machine {
             ranks: 64,
             ranks_per_node: 1,
             cores: 4,
-            disk: Disk { bytes_per_s: 2e9, latency_s: 1e-4, sync_s: 1e-2 },
+            disk: Disk { bytes_per_s: 2e9, latency_s: 1e-4, sync_s: 2e-2 },
             link: Link { bytes_per_s: 1.25e9, latency_s: 5e-5 },
             store: Store { bytes_per_s: 1e10, requests_per_s: f64::INFINITY, latency_s: 5e-3 },
             timeout_s: 30.0,

@@ -2,7 +2,7 @@
 //!
 //! A round is what is due once a batch was handed out. All messages of a rank leave over its link one after the other, and
 //! those for it come in over its link at its rate, none before its sender has sent it. Both directions go on while the
-//! ranks train; only what is not done by the last step is waited for.
+//! ranks train; only what is not done by the last step is waited for, and then the commit.
 
 use super::{Course, Rank};
 use crate::clock::{Ns, Server, ns};
@@ -19,7 +19,6 @@ pub(super) struct Links<'a> {
     rounds: &'a [Round],
     link: Server,
     latency: Ns,
-    /// The end of an exchange: disks make sure of what they have, and everybody hears from everybody that all is well.
     commit: Ns,
     bytes: f64,
     out_free: Vec<Ns>,
@@ -85,8 +84,13 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// When the last message had come and all ranks knew it; none if nothing moved.
+    /// When the last message had come; none if nothing moved.
     pub(super) fn done(&self) -> Option<Ns> {
-        self.done.map(|done| done + self.commit)
+        self.done
+    }
+
+    /// What comes then: disks make sure of what they have, and everybody hears from everybody that all is well.
+    pub(super) fn commit(&self) -> Ns {
+        self.commit
     }
 }

@@ -109,13 +109,10 @@ fn the_exchange_goes_on_beside_the_training_and_its_rest_is_waited_for() {
     assert_eq!(see(1_000.0, 0.0, Hold::Memory)[5], 5.0);
     // Half a second a round: the last one begins with the last step and ends before it.
     assert_eq!(see(4_000.0, 0.0, Hold::Memory)[5], 0.0);
-    // The way of the last message, and of the words of four ranks: two there, two back.
-    assert!((see(NONE, 0.5, Hold::Memory)[5] - (4.0 + 0.5 + 4.0 * 0.5 - 5.0)).abs() < 1e-9);
-    // Where slices are on disk, it has to make sure of them; the exchange itself is done before the last step is.
-    assert!(
-        (see(NONE, 0.0, Hold::Disk)[5] - 0.0).abs() < 1e-9
-            && (see(2_500.0, 0.0, Hold::Disk)[5] - 0.05).abs() < 1e-6
-    );
+    // The last message is there in time; then the words of four ranks go two ways there and two back.
+    assert_eq!(see(NONE, 0.5, Hold::Memory)[5], 2.0);
+    // Where slices are on disk, it has to make sure of them.
+    assert_eq!(see(NONE, 0.0, Hold::Disk)[5], 0.25);
     // The disk writes and reads what moves, beside the samples of the batches.
     assert!(see(NONE, 0.0, Hold::Disk)[2] > see(NONE, 0.0, Hold::Memory)[2]);
 }

@@ -121,7 +121,7 @@ pub(crate) struct HardwareArgs {
     /// Time before the first byte of a read from the disk [default: 0.1]
     #[arg(long, value_name = "MS")]
     pub(crate) disk_latency_ms: Option<f64>,
-    /// Time until a disk is sure of what was written, once per exchange [default: 10]
+    /// Time until a disk is sure of what was written, once per exchange [default: 20]
     #[arg(long, value_name = "MS")]
     pub(crate) disk_sync_ms: Option<f64>,
     /// What a rank's link carries per second in each direction, e.g. 1Gbit [default: 10Gbit]
