@@ -17,6 +17,7 @@ mod options;
 mod profile;
 mod resume;
 mod serve;
+mod simulate;
 mod train;
 
 use std::path::{Path, PathBuf};

@@ -81,6 +81,7 @@ fn machine(args: &SimulateArgs, measured: Option<&Measured>) -> Result<Machine> 
                 .or(disk.map(Measured::bytes_per_s))
                 .unwrap_or(plain.disk.bytes_per_s),
             latency_s: seconds(hardware.disk_latency_ms, disk, plain.disk.latency_s),
+            sync_s: seconds(hardware.disk_sync_ms, None, plain.disk.sync_s),
         },
         link: Link {
             bytes_per_s: typed("--link", &hardware.link)?.unwrap_or(plain.link.bytes_per_s),
