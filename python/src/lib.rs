@@ -2,7 +2,7 @@
 //!
 //! `enter` is the one way in for calls that take time; `error` turns errors into exceptions; `memory` lends the
 //! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id; `choice` selects;
-//! `orders` is for experiments with many ranks.
+//! `exchange` swaps samples between ranks; `orders` is for experiments with many ranks.
 //!
 //! Deliberately not here: anything a user meets. The package `gristmill` around it has the names, defaults and
 //! docstrings. Importing this starts no thread and no runtime.
@@ -12,6 +12,7 @@ mod engine;
 mod enter;
 mod epoch;
 mod error;
+mod exchange;
 mod memory;
 mod orders;
 mod reader;
@@ -28,9 +29,11 @@ fn _gristmill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<epoch::Epoch>()?;
     module.add_class::<epoch::Batch>()?;
+    module.add_class::<exchange::Exchange>()?;
     module.add_class::<memory::Memory>()?;
     module.add_class::<orders::ExchangeSimulation>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_function(wrap_pyfunction!(exchange::refusal, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)
 }
 

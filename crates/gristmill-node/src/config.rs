@@ -20,6 +20,7 @@ pub use units::{format_bytes, parse_bytes};
 use crate::catalog::Digest;
 use crate::client::ClientOptions;
 use crate::disk::DiskOptions;
+use crate::exchange::{ExchangeSettings, Fraction};
 use crate::loader::{LoaderOptions, OnBad};
 use crate::node::NodeOptions;
 use crate::peers::Peers;
@@ -110,6 +111,10 @@ pub struct Settings {
     /// Options of the selection that somebody set, by name.
     pub(crate) selection_options: BTreeMap<&'static str, String>,
     pub(crate) split: SplitOptions,
+    /// None is off.
+    pub(crate) exchange_fraction: Option<Fraction>,
+    /// The rest of how ranks exchange.
+    pub(crate) exchange: ExchangeSettings,
     pub(crate) serve: ServeOptions,
     pub(crate) serve_name: String,
     pub(crate) token_file: String,
@@ -219,7 +224,7 @@ impl Config {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
                 return Err(error.hint(
-                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [serve] and [client]",
+                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [exchange], [serve] and [client]",
                 ));
             };
             for (name, value) in values {
@@ -315,6 +320,7 @@ impl Settings {
             // Settings that could not be understood do not get past `check`.
             selection: self.selection().unwrap_or_default(),
             split: self.split,
+            exchange: self.exchange(),
         }
     }
 
@@ -421,9 +427,15 @@ impl Settings {
         &self.recipe
     }
 
-    /// How many bytes of containers may be held in memory: none where a cache decides what is.
+    /// How many bytes of containers may be held in memory: none where a cache or a rank's slice decides what is.
     pub fn resident_bytes_max(&self) -> u64 {
-        if self.cache_size == CacheSize::Off { self.memory_bytes_max / 2 } else { 0 }
+        let whole = self.cache_size == CacheSize::Off && self.exchange_fraction.is_none();
+        if whole { self.memory_bytes_max / 2 } else { 0 }
+    }
+
+    /// How ranks exchange; none if each may have any sample.
+    pub fn exchange(&self) -> Option<ExchangeSettings> {
+        self.exchange_fraction.map(|fraction| ExchangeSettings { fraction, ..self.exchange.clone() })
     }
 
     /// Where catalogs are kept that were not given a place.

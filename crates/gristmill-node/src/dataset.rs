@@ -4,9 +4,12 @@
 //! CIFAR) are read whole, once, and then served from memory, when they fit: one request instead of sixty
 //! thousand. Gzipped ones must fit, since nothing inside them can be found without inflating.
 //!
+//! A rank that exchanges has a slice of its own ([`DataSet::hold`]): samples are looked for there first.
+//!
 //! Deliberately not here: a cache with a policy, and decoding.
 
 use crate::catalog::{self, Catalog, Location};
+use crate::holding::Holding;
 use crate::node::{Served, Tier};
 use crate::shared::Upstream;
 use crate::split::{Staged, Wish};
@@ -18,7 +21,7 @@ use gristmill_core::SampleId;
 use gristmill_ops::{Encoding, Stage};
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How much of a container is asked for in one read: enough to amortise a round trip, little enough to retry.
@@ -41,6 +44,8 @@ pub struct DataSet {
     /// Where each resident sample lies, checked once: at a million samples a second the catalog's own checks would
     /// be a fifth of the work.
     places: Vec<Place>,
+    /// The slice of this rank, if it has one.
+    held: OnceLock<Arc<Holding>>,
 }
 
 /// Where a sample lies in the content that is held.
@@ -65,10 +70,12 @@ impl DataSet {
         let container = matches!(set.catalog.encoding(), Encoding::Raw(_));
         if set.catalog.gzip() && resident_bytes_max == 0 {
             return Err(Error::config(format!(
-                "the samples of {} are gzipped, so that none can be read and cached by itself",
+                "the samples of {} are gzipped, so that none can be read and kept by itself",
                 set.catalog.source()
             ))
-            .hint("unpack the files with gunzip and catalog them again, or leave the cache out"));
+            .hint(
+                "unpack the files with gunzip and catalog them again, or leave the cache or exchange out",
+            ));
         }
         if set.catalog.gzip() && bytes > resident_bytes_max {
             return Err(Error::config(format!(
@@ -93,7 +100,34 @@ impl DataSet {
     }
 
     fn bare(catalog: Arc<Catalog>, store: Arc<dyn Store>, upstream: Option<Arc<Upstream>>) -> DataSet {
-        DataSet { catalog, store, upstream, resident: Vec::new(), resident_bytes: 0, places: Vec::new() }
+        let (resident, places, held) = (Vec::new(), Vec::new(), OnceLock::new());
+        DataSet { catalog, store, upstream, resident, resident_bytes: 0, places, held }
+    }
+
+    /// The same data behind the same store for another rank in this process, with nothing held for it.
+    #[must_use]
+    pub fn beside(&self) -> DataSet {
+        DataSet::bare(Arc::clone(&self.catalog), Arc::clone(&self.store), self.upstream.clone())
+    }
+
+    /// From now on samples are looked for in this slice first.
+    pub fn hold(&self, slice: Arc<Holding>) -> Result<()> {
+        if !self.resident.is_empty() {
+            return Err(Error::config(format!(
+                "{} is held in memory whole, so there is nothing to exchange",
+                self.catalog.source()
+            ))
+            .hint("open it with exchange.fraction set, or leave the exchange out"));
+        }
+        self.held.set(slice).map_err(|_| {
+            Error::config("another loader exchanges the samples of this data set already")
+                .hint("open the data set again for the second one")
+        })
+    }
+
+    /// The slice of this rank, if it has one.
+    pub fn held(&self) -> Option<&Arc<Holding>> {
+        self.held.get()
     }
 
     /// The catalog.
@@ -118,7 +152,7 @@ impl DataSet {
 
     /// Whether several samples lie in one object, so that neighbours can be read together.
     pub fn packed(&self) -> bool {
-        self.upstream.is_none() && self.catalog.objects() < self.catalog.len()
+        self.upstream.is_none() && self.held().is_none() && self.catalog.objects() < self.catalog.len()
     }
 
     /// How many bytes of the data set are held in memory.
@@ -128,11 +162,24 @@ impl DataSet {
 
     /// Whether a thread that needs a sample can simply get it, without a reactor.
     pub fn immediate(&self) -> bool {
-        !self.resident.is_empty() || self.store.immediate()
+        !self.resident.is_empty() || self.held().is_some() || self.store.immediate()
     }
 
     /// The raw bytes of one sample.
     pub async fn read(&self, id: SampleId) -> Result<Bytes> {
+        Ok(self.read_from(id).await?.0)
+    }
+
+    /// The same, and where they were.
+    pub(crate) async fn read_from(&self, id: SampleId) -> Result<(Bytes, Tier)> {
+        if let Some(bytes) = self.held().and_then(|held| held.get(id.0)) {
+            return Ok((bytes, Tier::Held));
+        }
+        Ok((self.read_behind(id).await?, self.tier()))
+    }
+
+    /// The raw bytes of one sample, whatever slice there is.
+    pub(crate) async fn read_behind(&self, id: SampleId) -> Result<Bytes> {
         if let Some(bytes) = self.resident(id)? {
             return Ok(bytes);
         }
@@ -146,9 +193,13 @@ impl DataSet {
 
     /// One sample at the stage that is wished for, if there is a node behind this that does so; otherwise raw.
     pub async fn read_staged(&self, id: SampleId, wish: Wish) -> Result<Staged> {
+        let held = self.held().and_then(|held| held.get(id.0));
+        if let Some(bytes) = held {
+            return Ok(Staged::raw(Served { id, bytes, tier: Tier::Held }));
+        }
         let tier = self.tier();
         let Some(upstream) = &self.upstream else {
-            let bytes = self.read(id).await?;
+            let bytes = self.read_behind(id).await?;
             return Ok(Staged::raw(Served { id, bytes, tier }));
         };
         let Staged { served, stage, shortfall, cpu_ns } = upstream.read_staged(id, wish).await?;
@@ -172,9 +223,14 @@ impl DataSet {
 
     /// As [`DataSet::read`], for callers on a reactor: a store that reads on the calling thread gets another one.
     pub(crate) async fn load(self: &Arc<Self>, id: SampleId) -> Result<Bytes> {
-        let Some(runtime) = self.reactor() else { return self.read(id).await };
+        Ok(self.load_from(id).await?.0)
+    }
+
+    /// The same, and where it was.
+    pub(crate) async fn load_from(self: &Arc<Self>, id: SampleId) -> Result<(Bytes, Tier)> {
+        let Some(runtime) = self.reactor() else { return self.read_from(id).await };
         let set = Arc::clone(self);
-        runtime.spawn_blocking(move || set.read_now(id)).await.unwrap_or_else(|_| Err(given_up()))
+        runtime.spawn_blocking(move || set.read_from_now(id)).await.unwrap_or_else(|_| Err(given_up()))
     }
 
     /// A range of an object, in the same way.
@@ -219,11 +275,32 @@ impl DataSet {
 
     /// The raw bytes of one sample of an immediate data set.
     pub fn read_now(&self, id: SampleId) -> Result<Bytes> {
-        futures::executor::block_on(self.read(id))
+        Ok(self.read_from_now(id)?.0)
+    }
+
+    /// The same, and where they were.
+    pub(crate) fn read_from_now(&self, id: SampleId) -> Result<(Bytes, Tier)> {
+        let Some(held) = self.held() else {
+            return Ok((futures::executor::block_on(self.read_behind(id))?, self.tier()));
+        };
+        match held.get(id.0) {
+            Some(bytes) => Ok((bytes, Tier::Held)),
+            // Rare: what the slice lost. The store may need a reactor, which this thread has not.
+            None => Ok((self.wait(self.read_behind(id), &|| false)?, self.tier())),
+        }
+    }
+
+    /// Whether the store behind this answers on the calling thread.
+    pub(crate) fn store_immediate(&self) -> bool {
+        self.store.immediate()
     }
 
     /// Drives a future that needs this data set's store, from a thread without a runtime.
-    fn wait<T>(&self, future: impl Future<Output = Result<T>>, stop: &dyn Fn() -> bool) -> Result<T> {
+    pub(crate) fn wait<T>(
+        &self,
+        future: impl Future<Output = Result<T>>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<T> {
         if self.store.immediate() {
             return futures::executor::block_on(future);
         }

@@ -23,6 +23,7 @@ use crate::catalog::Digest;
 use crate::{Error, Kind, Result};
 use bytes::Bytes;
 use folder::Folder;
+pub(crate) use folder::{lock_folder, make_folder};
 use gristmill_core::SampleId;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

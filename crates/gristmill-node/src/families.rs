@@ -122,6 +122,7 @@ pub fn build(
         on_bad: OnBad::Skip,
         selection: SelectionOptions::default(),
         split: SplitOptions::default(),
+        exchange: None,
         memory_bytes_max: loader.memory_bytes_max / 4 * 3,
         ..loader.clone()
     };

@@ -17,6 +17,7 @@ mod cold;
 mod epoch;
 mod fetch;
 mod held;
+mod swap;
 mod work;
 mod worker;
 
@@ -25,8 +26,9 @@ pub use epoch::{Epoch, Polled};
 
 use crate::access::Access;
 use crate::dataset::DataSet;
+use crate::exchange::{Driver, ExchangeSettings, Exchanger, Hold};
 use crate::report::{EpochReport, WaitLedger};
-use crate::selection::{Choice, Relatives, SelectionOptions, SelectionReport};
+use crate::selection::{Choice, Decided, Relatives, SelectionOptions, SelectionReport};
 use crate::split::{Ground, SplitOptions, Splitter};
 use crate::{Error, Result};
 use batch::Pool;
@@ -35,6 +37,7 @@ use check::{check, check_samples, claim_samples, held_bytes_max, new_pipeline};
 use cold::Cold;
 use epoch::store_bytes;
 use gristmill_core::SampleId;
+use gristmill_core::exchange::LaidOut;
 use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_ops::{Limits, Output, Pipeline, Recipe};
@@ -80,6 +83,8 @@ pub struct LoaderOptions {
     pub selection: SelectionOptions,
     /// Where samples are cut.
     pub split: SplitOptions,
+    /// How ranks hold slices and swap parts of them; none if each may have any sample.
+    pub exchange: Option<ExchangeSettings>,
 }
 
 /// What a thread, the fetcher and the consumer must know in one epoch.
@@ -117,17 +122,26 @@ pub struct Loader {
     access: Option<Arc<dyn Access>>,
     /// None if nothing is to be split.
     split: Option<Arc<Splitter>>,
+    /// None if this rank may have any sample.
+    exchanger: Option<Arc<Exchanger>>,
+    /// None where somebody else moves the messages of the exchange.
+    driver: Option<Arc<Driver>>,
 }
 
 impl Loader {
     /// A loader of `set`. Without a recipe batches hold raw bytes.
     pub fn new(set: Arc<DataSet>, recipe: Option<&Recipe>, options: LoaderOptions) -> Result<Loader> {
         check(&options, &set)?;
+        let exchanger = match swap::terms(&options)? {
+            Some(terms) => Some(Arc::new(Exchanger::new(Arc::clone(&set), terms)?)),
+            None => None,
+        };
+        let slice = slice_bytes(&options, &set)?;
         let drawn = 1 + u32::from(options.selection.selection.draws());
         let samples_max = set.catalog().len().saturating_mul(drawn);
         let demand = |sample_bytes| Demand {
             memory: options.memory_bytes_max - held_bytes_max(&options),
-            resident: set.resident_bytes(),
+            resident: set.resident_bytes() + slice,
             batch: options.shape.batch.min(samples_max).into(),
             sample_bytes,
             prefetch_batches: options.prefetch_batches as u64,
@@ -176,7 +190,8 @@ impl Loader {
             threads: options.threads,
         };
         let split = Splitter::new(options.split, ground)?;
-        Ok(Loader { set, pipeline, options, rules, pool, choice, access: None, split })
+        let (access, driver) = (None, None);
+        Ok(Loader { set, pipeline, options, rules, pool, choice, access, split, exchanger, driver })
     }
 
     /// The same, asking a node for its samples, if there is one.
@@ -240,15 +255,22 @@ impl Loader {
     /// The order of an epoch and this rank's part of it. With a selection this begins the epoch: what comes after
     /// the one before it is decided, and feedback about that is no longer taken.
     pub fn plan(&self, epoch: u64) -> Result<Plan> {
-        Ok(self.decide(epoch)?.0)
+        Ok(self.decide(epoch)?.plan)
     }
 
-    fn decide(&self, epoch: u64) -> Result<(Plan, StandIns, Option<SelectionReport>)> {
+    fn decide(&self, epoch: u64) -> Result<Decision> {
         if let Some(choice) = &self.choice {
-            let decided = choice.decide(epoch, self.options.shape, self.options.shuffle)?;
-            return Ok((decided.plan, decided.holds, Some(decided.report)));
+            let owners = self.exchanger.as_ref().map(|exchanger| exchanger.owners(epoch)).transpose()?;
+            let (shape, shuffle) = (self.options.shape, self.options.shuffle);
+            let Decided { plan, holds, report, laid, active } =
+                choice.decide_held(epoch, shape, shuffle, owners.as_deref())?;
+            return Ok(Decision { plan, holds, selection: Some(report), laid, active: Some(active) });
         }
-        Ok((self.all(epoch)?, StandIns::default(), None))
+        let (plan, laid) = match &self.exchanger {
+            Some(exchanger) => self.laid_out(exchanger, epoch)?,
+            None => (self.all(epoch)?, LaidOut::default()),
+        };
+        Ok(Decision { plan, holds: StandIns::default(), selection: None, laid, active: None })
     }
 
     /// The plan of an epoch that has every sample.
@@ -264,11 +286,13 @@ impl Loader {
 
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
-        let (mut plan, holds, selection) = self.decide(epoch)?;
+        self.ready(epoch)?;
+        let Decision { mut plan, holds, selection, laid, active } = self.decide(epoch)?;
         let store_bytes_before = store_bytes(self.access.as_ref()).unwrap_or(0);
         let fallbacks_before = self.access.as_ref().map_or(0, |access| access.fallbacks());
         if let Some(access) = &self.access
             && self.choice.is_none()
+            && self.exchanger.is_none()
             && let Some(order) = access.order(epoch)
         {
             plan = Plan::of(order, self.options.shape)?;
@@ -281,6 +305,7 @@ impl Loader {
             .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
         }
         self.set.catalog().labels()?;
+        let swap = self.swap(epoch, &plan, &laid, active.as_deref())?;
         let cold = match &self.access {
             Some(access) => self.announce(&**access, &plan, epoch, from_batch)?,
             None => Cold::default(),
@@ -325,6 +350,7 @@ impl Loader {
             store_bytes_before,
             fallbacks_before,
             access: self.access.clone(),
+            swap,
             threads,
             passed_over: Vec::new(),
             report,
@@ -338,6 +364,26 @@ impl Loader {
             handed: None,
         })
     }
+}
+
+/// An epoch, decided.
+struct Decision {
+    plan: Plan,
+    holds: StandIns,
+    selection: Option<SelectionReport>,
+    /// What evening out the ranks left and repeated; its order is the plan's.
+    laid: LaidOut,
+    /// What was selected, ascending.
+    active: Option<Vec<u32>>,
+}
+
+/// What a slice that is held in memory takes.
+fn slice_bytes(options: &LoaderOptions, set: &DataSet) -> Result<u64> {
+    let Some(exchange) = options.exchange.as_ref().filter(|exchange| exchange.hold == Hold::Memory) else {
+        return Ok(0);
+    };
+    let share = set.catalog().total_bytes()? as f64 / f64::from(options.shape.world);
+    Ok((share * (1.0 + exchange.fraction.most())).ceil() as u64)
 }
 
 fn spawn(name: &str, work: &Arc<Work>, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {

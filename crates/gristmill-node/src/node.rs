@@ -50,11 +50,14 @@ pub enum Tier {
     Upstream,
     /// The store.
     Store,
+    /// This rank's own slice of the data set.
+    Held,
 }
 
 impl Tier {
-    /// All of them, the nearest first; a tier's place is its number on the wire.
-    pub const ALL: [Tier; 5] = [Tier::Memory, Tier::Disk, Tier::Peer, Tier::Upstream, Tier::Store];
+    /// All of them, in the order of their numbers on the wire: the nearest first, but for the slice of a rank.
+    pub const ALL: [Tier; 6] =
+        [Tier::Memory, Tier::Disk, Tier::Peer, Tier::Upstream, Tier::Store, Tier::Held];
 }
 
 impl Tier {
@@ -66,7 +69,7 @@ impl Tier {
 
 impl std::fmt::Display for Tier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(["memory", "disk", "peer", "upstream", "store"][*self as usize])
+        f.write_str(["memory", "disk", "peer", "upstream", "store", "held"][*self as usize])
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Deliberately not here: advice and decisions, which are the steering's, and printing, which is the caller's.
 
+use crate::exchange::ExchangeReport;
 use crate::node::Tier;
 use crate::selection::SelectionReport;
 use crate::split::SplitReport;
@@ -31,8 +32,8 @@ pub(crate) struct Meters {
     pub(crate) fetched_bytes: AtomicU64,
     pub(crate) processed: AtomicU64,
     /// Samples and their bytes by the tier they came from.
-    tiers: [AtomicU64; 5],
-    tier_bytes: [AtomicU64; 5],
+    tiers: [AtomicU64; 6],
+    tier_bytes: [AtomicU64; 6],
     /// How long reads from the store took, by their size.
     times: Mutex<ReadTimes>,
 }
@@ -188,7 +189,7 @@ pub struct EpochReport {
     pub fetched_samples_mean: f64,
     /// Threads.
     pub threads: usize,
-    /// Where samples came from; empty without a cache.
+    /// Where samples came from; empty without a cache or a slice of one's own.
     pub tiers: Vec<TierUse>,
     /// Samples that the store gave because a shared node was away or too slow.
     pub fallbacks: u64,
@@ -196,6 +197,8 @@ pub struct EpochReport {
     pub selection: Option<SelectionReport>,
     /// Where samples were cut; none if nothing was to be split.
     pub split: Option<SplitReport>,
+    /// What the ranks swapped; none if each may have any sample.
+    pub exchange: Option<ExchangeReport>,
 }
 
 impl EpochReport {
@@ -294,13 +297,16 @@ impl fmt::Display for EpochReport {
             }
         }
         if let Some(ratio) = self.hit_ratio() {
-            write!(f, "\n  cache: {:.1} % of the samples were there", ratio * 100.0)?;
+            write!(f, "\n  {:.1} % of the samples were near", ratio * 100.0)?;
             for TierUse { tier, samples, bytes } in self.tiers.iter().filter(|used| used.samples > 0) {
                 write!(f, "; {samples} from {tier} ({:.1} MB)", *bytes as f64 / 1e6)?;
             }
         }
         if let Some(split) = &self.split {
             write!(f, "\n  {split}")?;
+        }
+        if let Some(exchange) = &self.exchange {
+            write!(f, "\n  {exchange}")?;
         }
         if self.fallbacks > 0 {
             write!(

@@ -12,6 +12,7 @@ mod heard;
 use crate::access::Access;
 use crate::report::EpochReport;
 use crate::{Error, Result};
+use gristmill_core::exchange::{LaidOut, Owners};
 use gristmill_core::family::{Families, StandInLimits, StandIns};
 use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{EntropyForm, Feedback, ReadTimes};
@@ -88,6 +89,10 @@ pub struct Decided {
     pub holds: StandIns,
     /// What was selected.
     pub report: SelectionReport,
+    /// Where ranks hold slices: what evening them out left and repeated; its order is the plan's.
+    pub laid: LaidOut,
+    /// The ids that were selected, ascending.
+    pub active: Vec<u32>,
 }
 
 /// What was selected for an epoch, as reports show it.
@@ -222,6 +227,17 @@ impl Choice {
 
     /// Decides the samples of `epoch`, once, and lays them out. Without a shuffle they are in the order of ids.
     pub fn decide(&self, epoch: u64, usual: Shape, shuffle: bool) -> Result<Decided> {
+        self.decide_held(epoch, usual, shuffle, None)
+    }
+
+    /// The same where each rank trains what it holds, if `owners` says who holds what.
+    pub fn decide_held(
+        &self,
+        epoch: u64,
+        usual: Shape,
+        shuffle: bool,
+        owners: Option<&Owners>,
+    ) -> Result<Decided> {
         let shares = self.shares();
         let mut state = self.lock();
         let begun = state.selector.chosen().map(|chosen| chosen.epoch);
@@ -243,13 +259,19 @@ impl Choice {
                 Some(fixed) => fixed,
             };
         }
-        let decided = self.lay_out(&state, usual, shuffle)?;
+        let decided = self.lay_out(&state, usual, shuffle, owners)?;
         state.report = Some(decided.report.clone());
         state.batches = Some(decided.plan.batches());
         Ok(decided)
     }
 
-    fn lay_out(&self, state: &State, usual: Shape, shuffle: bool) -> Result<Decided> {
+    fn lay_out(
+        &self,
+        state: &State,
+        usual: Shape,
+        shuffle: bool,
+        owners: Option<&Owners>,
+    ) -> Result<Decided> {
         let chosen = state.selector.chosen().ok_or_else(|| Error::config("no epoch has begun"))?;
         let how = self.relatives.as_ref().map(|relatives| (relatives, state.families_use));
         let less = match how {
@@ -262,9 +284,17 @@ impl Choice {
         let chosen = less.as_ref().unwrap_or(chosen);
         report.removed = report.kept - chosen.summary.kept;
         report.kept = chosen.summary.kept;
-        let (mut order, weights) =
-            if shuffle { chosen.shuffled(self.seed) } else { (chosen.ids.clone(), chosen.weights.clone()) };
         let mut shape = chosen.shape(usual);
+        let mut laid = LaidOut::default();
+        let (mut order, weights) = match owners {
+            Some(owners) => {
+                let those = (&chosen.ids[..], &chosen.weights[..]);
+                laid = owners.lay_out(self.seed, chosen.epoch, shape, shuffle, Some(those));
+                (std::mem::take(&mut laid.order), std::mem::take(&mut laid.weights))
+            }
+            None if shuffle => chosen.shuffled(self.seed),
+            None => (chosen.ids.clone(), chosen.weights.clone()),
+        };
         if plan::batches(order.len() as u32, shape) == 0 {
             // Too few samples for one whole batch: a short one is better than an epoch without any.
             shape.drop_last = false;
@@ -278,8 +308,8 @@ impl Choice {
         }
         let repeats = holds.count > 0 || order.len() > report.kept as usize;
         let plan = Plan::weighted(order, weights, shape)?;
-        let plan = if repeats { plan.with_repeats() } else { plan };
-        Ok(Decided { plan, holds, report })
+        let plan = if repeats || laid.again > 0 { plan.with_repeats() } else { plan };
+        Ok(Decided { plan, holds, report, laid, active: chosen.ids.clone() })
     }
 
     /// How every sample stands: its last score, and its chance of being chosen for the next epoch.

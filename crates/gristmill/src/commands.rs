@@ -8,8 +8,10 @@ mod compare;
 mod config;
 mod families;
 mod profile;
+mod rate;
 mod scale;
 mod serve;
+mod simulate;
 mod source;
 mod status;
 mod train;
@@ -37,6 +39,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             check::check(&source, content, decode, &common)
         }
         Command::Profile(args) => profile::profile(&args),
+        Command::Simulate(args) => simulate::simulate(&args),
         Command::Families(args) => families::families(&args),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),

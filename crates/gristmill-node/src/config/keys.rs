@@ -89,6 +89,8 @@ impl Default for Settings {
             families: FamilyUse::Off,
             selection_options: std::collections::BTreeMap::new(),
             split: crate::split::SplitOptions::default(),
+            exchange_fraction: None,
+            exchange: crate::exchange::ExchangeSettings::default(),
             serve: crate::serve::ServeOptions::default(),
             serve_name: String::new(),
             token_file: String::new(),
@@ -114,6 +116,7 @@ macro_rules! key {
 }
 
 // After the macro, which it uses.
+mod exchange;
 mod serve;
 mod split;
 
@@ -138,11 +141,12 @@ macro_rules! selection_key {
 }
 
 /// Every setting there is.
-pub const KEYS: &[Key] =
-    &joined::<{ OWN.len() + split::SPLIT.len() + serve::SERVE.len() }>([OWN, split::SPLIT, serve::SERVE]);
+pub const KEYS: &[Key] = &joined::<
+    { OWN.len() + split::SPLIT.len() + exchange::EXCHANGE.len() + serve::SERVE.len() },
+>([OWN, split::SPLIT, exchange::EXCHANGE, serve::SERVE]);
 
 /// Several tables as one.
-const fn joined<const N: usize>(tables: [&[Key]; 3]) -> [Key; N] {
+const fn joined<const N: usize>(tables: [&[Key]; 4]) -> [Key; N] {
     let mut all = [tables[0][0]; N];
     let (mut table, mut row, mut at) = (0, 0, 0);
     while at < N {

@@ -17,6 +17,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const LOCK: &str = "gristmill.lock";
+/// What the folder is called in messages.
+const NOUN: &str = "cache folder";
 /// Ends the name of a data set's folder; another format has another ending.
 const VERSION: &str = ".v1";
 /// What is left for the file system's own needs when the free space is compared with the limit.
@@ -36,10 +38,10 @@ pub(super) struct Folder {
 impl Folder {
     /// Takes the folder `root` for the data set `digest`.
     pub(super) fn open(root: &Path, digest: Digest) -> Result<Folder> {
-        make(root)?;
-        let lock = lock(root)?;
+        make_folder(root, NOUN)?;
+        let lock = lock_folder(root, NOUN)?;
         let path = root.join(format!("{digest}{VERSION}"));
-        make(&path)?;
+        make_folder(&path, NOUN)?;
         // Asked now: a folder on a read-only disk is a sentence at the start, not a surprise at the first write.
         // The file has no name, so nothing is overwritten and nothing is left behind.
         let probe = tempfile::tempfile_in(&path).and_then(|mut file| file.write_all(b"gristmill"));
@@ -118,35 +120,36 @@ impl Folder {
     }
 }
 
-fn make(folder: &Path) -> Result<()> {
+/// Makes a folder that is called `noun` in messages, unless it is there; not those that it lies in.
+pub(crate) fn make_folder(folder: &Path, noun: &str) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             let is_folder = fs::metadata(folder).is_ok_and(|meta| meta.is_dir());
-            let wrong =
-                || Error::config(format!("the cache folder {} is a file, not a folder", folder.display()));
+            let wrong = || Error::config(format!("the {noun} {} is a file, not a folder", folder.display()));
             if is_folder { Ok(()) } else { Err(wrong()) }
         }
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            Err(Error::io("make the cache folder", folder.display(), e)
+            Err(Error::io(&format!("make the {noun}"), folder.display(), e)
                 .hint("make the folder that it is to lie in, or check that its disk is mounted"))
         }
-        Err(e) => Err(Error::io("make the cache folder", folder.display(), e)),
+        Err(e) => Err(Error::io(&format!("make the {noun}"), folder.display(), e)),
     }
 }
 
-fn lock(root: &Path) -> Result<File> {
+/// Keeps other processes out of a folder as long as the file that is returned lives.
+pub(crate) fn lock_folder(root: &Path, noun: &str) -> Result<File> {
     let path = root.join(LOCK);
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = file.map_err(|e| Error::io("write to the cache folder", root.display(), e))?;
+    let file = file.map_err(|e| Error::io(&format!("write to the {noun}"), root.display(), e))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::config(format!(
-            "the cache folder {} is in use by another node (it holds {LOCK})",
+            "the {noun} {} is in use by another process (it holds {LOCK})",
             root.display()
         ))
-        .hint("stop that node, or give each its own folder")),
+        .hint("stop that process, or give each its own folder")),
         Err(TryLockError::Error(e)) => Err(Error::io("lock", path.display(), e)),
     }
 }

@@ -50,6 +50,11 @@ impl Loader {
         if self.options.shape.world == 1 {
             return Ok(vec![1.0; samples]);
         }
+        if let Some(exchanger) = self.exchanger() {
+            let mut wanted = vec![0.0; samples];
+            exchanger.next_held().into_iter().for_each(|id| wanted[id as usize] = 1.0);
+            return Ok(wanted);
+        }
         let next = self.all(epoch)?;
         let mut wanted = vec![0.0; samples];
         let ids = (0..next.batches()).flat_map(|batch| next.batch(batch));

@@ -1,6 +1,7 @@
 //! One epoch being read: batches in the order of the plan, and what they cost.
 
 use super::batch::{BadSample, Batch};
+use super::swap::Swap;
 use super::work::{Taken, Work};
 use crate::access::Access;
 use crate::dataset::DataSet;
@@ -18,6 +19,8 @@ pub struct Epoch {
     pub(super) set: Arc<DataSet>,
     pub(super) choice: Option<Arc<Choice>>,
     pub(super) access: Option<Arc<dyn Access>>,
+    /// The exchange that goes on beside it.
+    pub(super) swap: Option<Swap>,
     /// What the node had read from the store before.
     pub(super) store_bytes_before: u64,
     /// Samples that the node had left to the store before.
@@ -67,6 +70,10 @@ impl Epoch {
         if self.over {
             return Ok(Polled::Done);
         }
+        if self.swap.as_ref().is_some_and(Swap::failed) {
+            // No rank can end this epoch: better now than after all of its batches.
+            return self.done(wait);
+        }
         let asked = Instant::now();
         if let (Some(split), Some((since, samples))) = (&self.work.split, self.handed.take()) {
             split.consumed(samples, asked - since);
@@ -101,18 +108,28 @@ impl Epoch {
                 self.report.samples += batch.len() as u64;
                 self.report.skipped += left_out;
                 self.handed = Some((Instant::now(), batch.len() as u64));
+                if let Some(swap) = &self.swap {
+                    swap.handed(batch.index);
+                }
                 Ok(Polled::Batch(batch))
             }
             Ok(Taken::Pending) => Ok(Polled::Pending),
-            Ok(Taken::Done) => {
-                self.end();
-                Ok(Polled::Done)
-            }
+            Ok(Taken::Done) => self.done(wait),
             Err(error) => {
                 self.end();
                 Err(error)
             }
         }
+    }
+
+    /// All batches were handed over; the epoch is done when the exchange is.
+    fn done(&mut self, wait: Duration) -> Result<Polled> {
+        let finished = self.swap.as_mut().map_or(Ok(true), |swap| swap.finish(wait));
+        if matches!(finished, Ok(false)) {
+            return Ok(Polled::Pending);
+        }
+        self.end();
+        finished.map(|_| Polled::Done)
     }
 
     /// The next batch; an error when it takes longer than `stall_ms_max`.
@@ -153,8 +170,11 @@ impl Epoch {
         report.fetched_samples_mean = self.depth_sums.1 as f64 / batches;
         report.wait = self.ledger.clone().total(&self.work.meters);
         report.fill(&self.work.meters);
-        if let Some(access) = &self.access {
+        if self.access.is_some() || self.swap.is_some() {
             report.fill_tiers(&self.work.meters);
+        }
+        report.exchange = self.swap.as_ref().and_then(|swap| swap.report(report.epoch));
+        if let Some(access) = &self.access {
             report.fallbacks = access.fallbacks() - self.fallbacks_before;
         }
         if let Some(now) = store_bytes(self.access.as_ref()) {

@@ -74,8 +74,8 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
                     (Some(access), None) => access.fetch(ask).await.map(Staged::raw),
                     (None, Some(wish)) => set.read_staged(id, wish).await,
                     (None, None) => {
-                        let served = |bytes| Served { id, bytes, tier: set.tier() };
-                        set.read(id).await.map(served).map(Staged::raw)
+                        let served = |(bytes, tier)| Served { id, bytes, tier };
+                        set.read_from(id).await.map(served).map(Staged::raw)
                     }
                 };
                 let took = start.elapsed();

@@ -70,7 +70,7 @@ impl Kit {
         let start = Instant::now();
         let served = match &self.access {
             Some(access) => futures::executor::block_on(access.fetch(ask)),
-            None => self.set.read_now(id).map(|bytes| Served { id, bytes, tier: self.set.tier() }),
+            None => self.set.read_from_now(id).map(|(bytes, tier)| Served { id, bytes, tier }),
         };
         let took = start.elapsed();
         add(&self.work.meters.read_ns, took);

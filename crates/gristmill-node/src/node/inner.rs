@@ -181,10 +181,12 @@ impl Inner {
             }
         }
         let start = Instant::now();
-        let bytes = self.set.load(id).await?;
-        self.counts.read(bytes.len() as u64, start.elapsed());
+        let (bytes, tier) = self.set.load_from(id).await?;
+        if tier.is_behind() {
+            self.counts.read(bytes.len() as u64, start.elapsed());
+        }
         self.keep(id, &bytes);
-        Ok((bytes, self.set.tier()))
+        Ok((bytes, tier))
     }
 
     /// Reads the samples of these leads, neighbours together, and tells those who follow. Says how many there were.

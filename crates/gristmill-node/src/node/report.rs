@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Counters that many threads add to.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    served: [AtomicU64; 5],
-    served_bytes: [AtomicU64; 5],
+    served: [AtomicU64; 6],
+    served_bytes: [AtomicU64; 6],
     shared: AtomicU64,
     reads: AtomicU64,
     read_bytes: AtomicU64,
@@ -59,7 +59,7 @@ impl Counts {
     }
 
     pub(super) fn report(&self) -> NodeReport {
-        let all = |counts: &[AtomicU64; 5]| [0, 1, 2, 3, 4].map(|tier| counts[tier].load(Relaxed));
+        let all = |counts: &[AtomicU64; 6]| [0, 1, 2, 3, 4, 5].map(|tier| counts[tier].load(Relaxed));
         NodeReport {
             served: all(&self.served),
             served_bytes: all(&self.served_bytes),
@@ -81,9 +81,9 @@ pub struct NodeReport {
     /// Jobs that are in now.
     pub jobs: Vec<JobReport>,
     /// Requests served, by tier in the order of [`Tier::ALL`].
-    pub served: [u64; 5],
+    pub served: [u64; 6],
     /// Bytes served, by tier.
-    pub served_bytes: [u64; 5],
+    pub served_bytes: [u64; 6],
     /// Cold samples served in the place of another.
     pub stand_ins: u64,
     /// Requests that waited for a read that was under way for somebody else.

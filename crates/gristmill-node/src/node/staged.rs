@@ -29,7 +29,8 @@ impl Node {
         let _waits = inner.waits(job);
         let on_disk = inner.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(ask.id));
         let elsewhere = inner.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(ask.id));
-        if kept || on_disk || elsewhere || inner.set.upstream().is_none() {
+        let held = inner.set.held().is_some_and(|held| held.contains(ask.id.0));
+        if kept || on_disk || elsewhere || held || inner.set.upstream().is_none() {
             let (bytes, tier) = inner.fly(ask.id, true).await?;
             return Ok(Staged::raw(inner.served(job, ask.id, bytes, tier)));
         }
@@ -62,7 +63,8 @@ impl Node {
         let mut one = |(&id, on_disk): (&u32, bool)| {
             let id = SampleId(id);
             let size = catalog.size(id).map_or(0, u64::from) + u64::from(ENTRY_BYTES);
-            if on_disk || memory.policy.holds(id) {
+            let held = self.inner.set.held().is_some_and(|held| held.contains(id.0));
+            if held || on_disk || memory.policy.holds(id) {
                 Expected::Here
             } else if !memory.policy.worth(id) || (size <= free && size > left) {
                 Expected::Missed

@@ -99,7 +99,7 @@ impl Page {
         }
     }
 
-    fn tiers(&mut self, report: &ServerReport, name: &str, of: fn(&super::SetReport) -> [u64; 5]) {
+    fn tiers(&mut self, report: &ServerReport, name: &str, of: fn(&super::SetReport) -> [u64; 6]) {
         for set in &report.sets {
             for (tier, value) in Tier::ALL.iter().zip(of(set)) {
                 let tier = format!("{tier:?}").to_ascii_lowercase();

@@ -53,6 +53,7 @@ pub(crate) fn options() -> LoaderOptions {
         stall_ms_max: 60_000,
         selection: gristmill_node::selection::SelectionOptions::default(),
         split: gristmill_node::split::SplitOptions::default(),
+        exchange: None,
     }
 }
 

@@ -36,6 +36,7 @@ fn epochs(catalog: &Arc<Catalog>, store: Arc<dyn Store>) -> Vec<(Vec<u32>, u64)>
         stall_ms_max: 60_000,
         selection: gristmill_node::selection::SelectionOptions::default(),
         split: gristmill_node::split::SplitOptions::default(),
+        exchange: None,
     };
     let set = DataSet::new(catalog.clone(), store, 64 << 20, &|| false).unwrap();
     let loader =

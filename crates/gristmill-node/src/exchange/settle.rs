@@ -1,0 +1,232 @@
+//! Where ranks speak together: the handshake, the beginning and the end of an epoch.
+
+use super::exchanger::Exchanger;
+use super::pledge::{self, Pledge, Standing};
+use super::position::Position;
+use super::{ExchangeReport, named};
+use crate::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+/// The largest words that are looked at.
+const BYTES_MAX: usize = 64 << 10;
+
+/// What a rank says about an epoch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Word {
+    /// Which epoch it is at.
+    pub(super) epoch: Option<u64>,
+    /// What names its plan: who holds what when the epoch begins, or when it is over.
+    pub(super) owners: Option<u64>,
+    /// What went wrong there.
+    pub(super) failure: Option<String>,
+}
+
+impl Word {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        // Strings and numbers alone: this cannot fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl Exchanger {
+    /// What this rank says at the handshake.
+    pub fn pledge(&self) -> Vec<u8> {
+        let state = self.lock();
+        let course = &self.course;
+        let (settings, shape) = (&course.settings, course.shape);
+        let fact = |name: &str, value: &dyn std::fmt::Display| (name.to_string(), value.to_string());
+        let debug = |name: &str, value: &dyn std::fmt::Debug| (name.to_string(), format!("{value:?}"));
+        let facts = vec![
+            fact("the version of Gristmill", &env!("CARGO_PKG_VERSION")),
+            fact("the number of ranks", &shape.world),
+            fact("the number of samples", &course.samples),
+            fact("the data set", &self.set.catalog().digest()),
+            fact("loader.seed", &course.seed),
+            fact("loader.batch", &shape.batch),
+            debug("loader.uneven", &shape.uneven),
+            fact("loader.drop_last", &shape.drop_last),
+            fact("loader.shuffle", &course.shuffle),
+            debug("exchange.fraction", &settings.fraction),
+            debug("exchange.form", &settings.form),
+            debug("exchange.choose", &settings.choose),
+            fact("exchange.message_bytes_max", &settings.message_bytes_max),
+            fact("the selection", &self.selection),
+        ];
+        let standing = |epoch, owners| Standing { epoch, owners };
+        let journal = self.held.journal().filter(|journal| {
+            journal.run == course.name()
+                && journal.rank == self.rank()
+                && journal.epoch == state.position.epoch
+        });
+        let committed = journal.map(|at| standing(at.epoch, state.position.owners.digest()));
+        let prepared = self.held.owners_newest().filter(|epoch| *epoch != state.position.epoch);
+        let prepared = prepared.and_then(|epoch| Some(standing(epoch, self.kept_owners(epoch)?.digest())));
+        let trouble = state.trouble.clone();
+        Pledge { rank: self.rank(), facts, committed, prepared, trouble }.to_bytes()
+    }
+
+    /// Takes what all ranks said, in their order; the same error on every rank if they do not fit together.
+    pub fn agree(&self, pledges: &[Vec<u8>]) -> Result<()> {
+        let pledges = pledge::agree(pledges, self.world())?;
+        let resume = pledge::resume(&pledges, self.course.pure);
+        let mut state = self.lock();
+        match resume {
+            None => state.position = self.course.first()?,
+            Some(at) if at.epoch == state.position.epoch => {}
+            // Others have committed what this rank was about to.
+            Some(at) => {
+                let labels = self.set.catalog().labels()?;
+                let before = Some(state.position.clone()).filter(|before| before.epoch < at.epoch);
+                let kept = self.kept_owners(at.epoch).filter(|owners| owners.digest() == at.owners);
+                state.position = match (before, kept) {
+                    (Some(before), Some(owners)) if before.epoch + 1 == at.epoch => {
+                        self.course.next(&before, owners, labels)
+                    }
+                    (Some(before), _) => self.course.replay(before, at.epoch, labels)?,
+                    (None, _) => self.course.replay(self.course.first()?, at.epoch, labels)?,
+                };
+            }
+        }
+        state.resumes_at = state.position.epoch;
+        state.agreed = true;
+        Ok(())
+    }
+
+    /// The first epoch whose exchange nobody has committed: where a run without a checkpoint goes on. Known once the ranks
+    /// have agreed.
+    pub fn resumes_at(&self) -> u64 {
+        self.lock().resumes_at
+    }
+
+    /// What this rank says about the epoch that it has begun: for [`Exchanger::begun`] on all ranks.
+    pub fn vow(&self) -> Vec<u8> {
+        let state = self.lock();
+        let Some(running) = &state.running else {
+            return self.word(None, Some("it has begun no epoch".into()), None);
+        };
+        let mut plan =
+            gristmill_core::rng::key(&[state.position.owners.digest(), running.exchange.steps().into()]);
+        for (step, from, to, id) in running.exchange.all() {
+            plan = gristmill_core::rng::key(&[plan, step.into(), from.into(), to.into(), id.into()]);
+        }
+        self.word(Some(plan), None, Some(running.exchange.epoch()))
+    }
+
+    /// Whether all ranks have begun the same epoch with the same plan; the same error on every rank if not.
+    pub fn begun(&self, said: &[Vec<u8>]) -> Result<()> {
+        let words = self.heard(said)?;
+        self.alike(&words, "begin")?;
+        Ok(())
+    }
+
+    /// Makes what came durable; the words for everybody: all is well here, or what is not.
+    pub fn settle(&self) -> Vec<u8> {
+        let mut state = self.lock();
+        let position = state.position.clone();
+        let Some(running) = &mut state.running else {
+            return self.word(None, Some("it has begun no epoch".into()), None);
+        };
+        let epoch = running.exchange.epoch();
+        if running.failure.is_none() && !(running.open.is_empty() && running.all_issued()) {
+            let mut late: Vec<u32> = running.open.keys().map(|(peer, _)| *peer).collect();
+            late.dedup();
+            running.fail(&format!("messages of {} did not arrive", named(&late)));
+        }
+        let (exchange, left) = (running.exchange.clone(), running.left.clone());
+        let failure = running.failure.clone();
+        drop(state);
+        let prepare = || {
+            let next = self.course.after(&position, &exchange, left, self.set.catalog().labels()?);
+            if self.held.is_durable() {
+                self.held.keep_owners(next.epoch, &next.owners.to_bytes())?;
+            }
+            self.held.sync()?;
+            Ok::<Position, Error>(next)
+        };
+        let outcome = match failure {
+            Some(failure) => Err(failure),
+            None => prepare().map_err(|error| error.to_string()),
+        };
+        match outcome {
+            Ok(next) => self.word(Some(next.owners.digest()), None, Some(epoch)),
+            Err(failure) => {
+                self.fail(&failure);
+                self.word(None, Some(failure), Some(epoch))
+            }
+        }
+    }
+
+    /// Takes everybody's words. If all is well what was sent is let go and the next epoch may begin; else the exchange of
+    /// the epoch is given up, with the same error on every rank.
+    pub fn commit(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
+        let outcome = self.heard(said).and_then(|words| self.alike(&words, "end"));
+        let mut state = self.lock();
+        let Some(running) = state.running.take() else {
+            return Err(Error::config("there is no exchange to commit: no epoch has begun"));
+        };
+        outcome?;
+        let labels = self.set.catalog().labels()?;
+        let next = self.course.after(&state.position, &running.exchange, running.left.clone(), labels);
+        self.note(&next)?;
+        self.held.remove(running.sent_ids())?;
+        self.held.limit(next.owners.held_max(self.rank(), next.fraction));
+        state.position = next;
+        state.restored = None;
+        let epoch = running.exchange.epoch();
+        let report = running.done(self.held.missed());
+        state.last = Some((epoch, report.clone()));
+        Ok(report)
+    }
+
+    /// Reads what all ranks said.
+    fn heard(&self, said: &[Vec<u8>]) -> Result<Vec<Word>> {
+        if said.len() != self.world() as usize {
+            return Err(Error::config(format!(
+                "{} ranks spoke in an exchange between {}",
+                said.len(),
+                self.world()
+            )));
+        }
+        let read = |(rank, bytes): (usize, &Vec<u8>)| {
+            let bytes = Some(bytes).filter(|bytes| bytes.len() <= BYTES_MAX);
+            let word = bytes.and_then(|bytes| serde_json::from_slice(bytes).ok());
+            word.ok_or_else(|| Error::corrupt(format!("rank {rank} said what cannot be understood")))
+        };
+        said.iter().enumerate().map(read).collect()
+    }
+
+    /// An error unless all ranks are well and at the same place.
+    fn alike(&self, words: &[Word], when: &str) -> Result<()> {
+        let failures: Vec<String> = words
+            .iter()
+            .enumerate()
+            .filter_map(|(rank, word)| Some(format!("rank {rank}: {}", word.failure.as_ref()?)))
+            .collect();
+        if let Some(first) = failures.first() {
+            let others = match failures.len() {
+                1 => String::new(),
+                n => format!(" (and {} other ranks)", n - 1),
+            };
+            let epoch = words.iter().find_map(|word| word.epoch).unwrap_or(0);
+            let message = format!("the exchange of epoch {epoch} failed on {first}{others}");
+            return Err(Error::new(Kind::Io, message)
+                .hint("mend that and start the ranks again: nothing is lost, the epoch begins anew"));
+        }
+        let differ: Vec<u32> =
+            (0..words.len() as u32).filter(|rank| words[*rank as usize] != words[0]).collect();
+        let Some(first) = differ.first() else { return Ok(()) };
+        let epoch = |rank: u32| words[rank as usize].epoch.map_or("none".into(), |epoch| epoch.to_string());
+        let what = if words[*first as usize].epoch == words[0].epoch {
+            format!("in epoch {} {} has another plan than rank 0", epoch(0), named(&differ))
+        } else {
+            format!(
+                "rank 0 is at the {when} of epoch {}, but {} at that of epoch {}",
+                epoch(0),
+                named(&differ),
+                epoch(*first)
+            )
+        };
+        Err(Error::config(format!("the ranks do not go together: {what}"))
+            .hint("give every rank the same epochs and the same saved state"))
+    }
+}
