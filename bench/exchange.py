@@ -117,7 +117,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--batch", type=int, help="samples per batch on one rank (default: by the samples of a rank)")
     parser.add_argument(
-        "--lr", type=float, default=0.1, help="for a global batch of 256; grows with it, up to 16 times"
+        "--lr", type=float, default=0.2, help="for a global batch of 256; grows with it, up to 16 times"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--holdout", action="store_true", help="judge by 5,000 training samples that are not trained")

@@ -88,7 +88,7 @@ pub fn train(
             train_loss += loss / per_epoch as f64;
             places.iter().zip(&facts.loss).for_each(|(place, loss)| losses[*place as usize] = *loss);
             let part = step as f64 / (per_epoch as u64 * options.epochs) as f64;
-            let warm = ((part + 1e-9) / WARM_PART).min(1.0).max(1.0 / 64.0);
+            let warm = (part / WARM_PART).clamp(1.0 / 64.0, 1.0);
             let factor = options.schedule.fallen(part) * warm;
             options.sgd.step(&mut model, options.rate * factor as f32);
             step += 1;

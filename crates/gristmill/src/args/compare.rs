@@ -135,8 +135,8 @@ pub(crate) struct CompareSplitArgs {
 #[command(
     mut_arg("seeds", |arg| arg.help("How often each case is trained, each time from another seed")),
     mut_arg("epochs", |arg| arg.default_value("20")),
-    mut_arg("hidden", |arg| arg.default_value("128,64")),
-    mut_arg("lr", |arg| arg.default_value("0.1").help(
+    mut_arg("hidden", |arg| arg.default_value("64,32")),
+    mut_arg("lr", |arg| arg.default_value("0.2").help(
         "The learning rate at its highest for a global batch of 256; it grows with the global batch, up to 16 times")),
     mut_arg("batch", |arg| arg.help(
         "Samples per batch on one rank [default: the power of two below the root of its samples, from 4 to 32]")),
