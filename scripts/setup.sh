@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
 # Installs what building needs and the machine lacks: a C compiler, cmake and nasm (for libjpeg-turbo), and
-# Python's venv (for the parity tests). Does nothing when all is there.
+# Python's venv (for the parity tests). With the word `mpi` also Open MPI and libclang (which reads its header), for
+# the exchange over MPI. Does nothing when all is there.
 set -euo pipefail
 missing=()
+if [ "${1:-}" = mpi ]; then
+  command -v mpirun >/dev/null || missing+=(openmpi-bin)
+  command -v mpicc >/dev/null || missing+=(libopenmpi-dev)
+  { compgen -G '/usr/lib/llvm-*/lib/libclang.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; } >/dev/null ||
+    missing+=(libclang-dev)
+fi
 command -v cc >/dev/null || missing+=(build-essential)
 command -v cmake >/dev/null || missing+=(cmake)
 command -v nasm >/dev/null || missing+=(nasm)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Generic, TypedDict, TypeVar
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
+from gristmill.exchange import Exchange, exchange_settings, patience_of, refuse
+from gristmill.peers import launcher_rank
 from gristmill.report import Report
 from gristmill.selection import Chooser, selection_settings
 
@@ -70,6 +72,8 @@ class LoaderArguments(TypedDict, total=False):
     epochs: int | None
     cache: str | int | None
     split: str | None
+    exchange: float | str | None
+    hold: str | PathLike[str] | None
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
     config: str | PathLike[str] | None
@@ -116,16 +120,6 @@ def split_settings(split: str | None) -> dict[str, str]:
     return {"split.policy": split}
 
 
-def launcher_rank() -> tuple[int, int]:
-    """Rank and number of ranks as the launcher says in RANK and WORLD_SIZE; a single rank without them."""
-    try:
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    except ValueError:
-        raise ConfigError(
-            f"RANK={os.environ.get('RANK')!r} and WORLD_SIZE={os.environ.get('WORLD_SIZE')!r} must be whole numbers"
-        ) from None
-
-
 class Loader(Chooser, Generic[A]):
     """Shuffled batches of a data set, read and decoded by native threads.
 
@@ -152,6 +146,11 @@ class Loader(Chooser, Generic[A]):
     ``split`` lets the node behind the loader (``grist://`` as source or as cache) run the first ops where that makes an
     epoch shorter: ``"auto"``, ``"best"``, ``"sophon"``, ``"resize"``, ``"all"``, ``"fastflow"`` or ``"none"``. It
     changes no batch, and ``report()`` says what it did.
+    ``exchange`` lets each of several ranks hold its own slice of the data set, so that the store is read once, and swap
+    this fraction of it with other ranks in every epoch (0.3 is nearly as good as a shuffle of everything; ``"auto"``
+    finds the fraction), while training runs. ``hold`` is the folder of the slice, which a restart goes on with; without
+    it the slice is in memory. All ranks make their loader together: under ``torchrun`` after
+    ``torch.distributed.init_process_group``, or under ``mpirun`` with mpi4py.
     ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
     """
 
@@ -175,6 +174,8 @@ class Loader(Chooser, Generic[A]):
         epochs: int | None = None,
         cache: str | int | None = None,
         split: str | None = None,
+        exchange: float | str | None = None,
+        hold: str | PathLike[str] | None = None,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None = None,
         config: str | PathLike[str] | None = None,
@@ -208,13 +209,23 @@ class Loader(Chooser, Generic[A]):
             **selection_settings(selection, families, epochs),
             **cache_settings(cache),
             **split_settings(split),
+            **exchange_settings(exchange, hold),
             **(settings or {}),
         }
         text = [
             (str(key), str(value).lower() if isinstance(value, bool) else str(value)) for key, value in pairs.items()
         ]
-        self._engine = _gristmill.Engine(os.fspath(source), recipe_text(recipe), text, config=config, rebuild=rebuild)
+        try:
+            self._engine = _gristmill.Engine(
+                os.fspath(source), recipe_text(recipe), text, config=config, rebuild=rebuild
+            )
+        except GristmillError as error:
+            if "exchange.fraction" in pairs and self._rank_world[1] > 1:
+                refuse(error, self._rank_world, patience_of(pairs))
+            raise
         self._choice = self._engine.choice
+        part = self._engine.exchange
+        self._exchange = Exchange(part, self._rank_world) if part is not None else None
         self._transform = transform
         self._collate_fn = collate_fn
         self._shuffle = bool(shuffle)
@@ -257,6 +268,18 @@ class Loader(Chooser, Generic[A]):
         """The epoch that the next (or current) iteration reads."""
         return self._epoch
 
+    @property
+    def exchange(self) -> dict[str, Any]:
+        """What the exchange of this, or else the last, epoch did; empty without one.
+
+        ``resumes_at`` is the epoch that the slices on disk are ready for: where a run that was killed goes on.
+        """
+        if self._exchange is None:
+            return {}
+        engine = self._exchange.engine
+        text = engine.report(self._epoch) or (engine.report(self._epoch - 1) if self._epoch > 0 else None)
+        return {"resumes_at": engine.resumes_at, **(json.loads(text) if text is not None else {})}
+
     def __len__(self) -> int:
         """Batches per epoch on this rank, the same on every rank; with a selection, of the epoch that began last."""
         return self._engine.batches()
@@ -274,23 +297,37 @@ class Loader(Chooser, Generic[A]):
         self._end()
         if self._batch > 0 and not self._resuming:
             # The last iteration was left early; this one is a new epoch, as with a DataLoader.
-            self._epoch, self._batch = self._epoch + 1, 0
+            self._next_epoch()
+        elif self._batch > 0 and self._batch >= len(self):
+            # Saved behind the last batch, when the ranks had not finished with each other.
+            self._begin().close()
+            self._next_epoch()
         self._resuming = False
         self._share(self._epoch)
-        running = self._engine.epoch(self._epoch, self._batch)
+        running = self._begin()
         self._running = running
         return self._batches(running)
+
+    def _begin(self) -> _gristmill.Epoch:
+        if self._exchange is not None:
+            self._exchange.fill(self._epoch)
+        running = self._engine.epoch(self._epoch, self._batch)
+        if self._exchange is not None:
+            self._exchange.begin(self._engine.batches())
+        return running
 
     def _batches(self, running: _gristmill.Epoch) -> Iterator[Any]:
         try:
             while (batch := running.next()) is not None:
                 made = self._make(batch)
                 self._check_current(running)
+                if self._exchange is not None:
+                    self._exchange.handed(batch.index)
                 # Counted before it is handed over: a state taken while it is trained on continues behind it.
                 self._batch = batch.index + 1
                 yield made
             self._check_current(running)
-            self._epoch, self._batch = self._epoch + 1, 0
+            self._next_epoch()
             # Every rank comes here after its last batch, so a state saved between epochs knows what all of them heard.
             running.close()
             if self._can_gather():
@@ -300,6 +337,18 @@ class Loader(Chooser, Generic[A]):
                 self._last_report = Report._from_json(running.report())
                 self._running = None
             running.close()
+
+    def _next_epoch(self) -> None:
+        """The epoch is over on this rank; with an exchange, when it is over on all of them."""
+        if self._exchange is not None:
+            self._exchange.finish()
+        self._epoch, self._batch = self._epoch + 1, 0
+
+    def _can_gather(self) -> bool:
+        return self._exchange is not None or super()._can_gather()
+
+    def _gather(self, pack: bytes) -> Sequence[bytes]:
+        return self._exchange.gather(pack) if self._exchange is not None else super()._gather(pack)
 
     def _check_current(self, running: _gristmill.Epoch) -> None:
         """A loader has one place in its data: an iterator from before the newest one has lost it."""
@@ -341,6 +390,7 @@ class Loader(Chooser, Generic[A]):
             "epoch": self._epoch,
             "batch": self._batch,
             "selection": self._choice.state() if self._choice is not None else None,
+            "exchange": self._exchange.engine.state() if self._exchange is not None else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -354,12 +404,17 @@ class Loader(Chooser, Generic[A]):
         saved = state.get("selection")
         if (saved is None) != (self._choice is None):
             raise ConfigError("the state and this loader differ in their selection; give both the same")
+        slices = state.get("exchange")
+        if (slices is None) != (self._exchange is None):
+            raise ConfigError("the state and this loader differ in their exchange; give both the same")
         self._end()
         if self._choice is not None and saved is not None:
             self._choice.restore(bytes(saved))
+        if self._exchange is not None and slices is not None:
+            self._exchange.engine.restore(bytes(slices))
         self._epoch = whole("epoch", state.get("epoch"), 0)
         self._batch = whole("batch", state.get("batch"), 0)
-        if self._batch >= len(self):
+        if self._batch >= len(self) and self._exchange is None:
             self._epoch, self._batch = self._epoch + 1, 0
         self._resuming = True
 
@@ -379,6 +434,8 @@ class Loader(Chooser, Generic[A]):
     def close(self) -> None:
         """Ends the threads. The loader cannot be used after it."""
         self._end()
+        if self._exchange is not None:
+            self._exchange.close()
         self._closed = True
 
     def __enter__(self) -> Loader[A]:

@@ -10,6 +10,13 @@ from typing import Any
 __all__ = ["Report"]
 
 _PARTS = (("fetch", "fetch_ms"), ("decode", "decode_ms"), ("other ops", "ops_ms"), ("hand-over", "hand_over_ms"))
+_EXCHANGE_NOTES = (
+    ("balanced", "moves evened out the selection"),
+    ("refilled", "samples were filled in from the store"),
+    ("missed", "samples were missed and read from the store"),
+    ("left", "samples were left for the next epoch"),
+    ("again", "samples were trained again"),
+)
 _COLOURS = ("#3b7dd8", "#d8743b", "#6aa84f", "#999999")
 
 
@@ -58,6 +65,11 @@ class Report:
         return dict(self.values.get("split") or {})
 
     @property
+    def exchange(self) -> dict[str, Any]:
+        """What this rank holds, sent and received; empty without an exchange."""
+        return dict(self.values.get("exchange") or {})
+
+    @property
     def _wait(self) -> Mapping[str, float]:
         wait: Mapping[str, float] = self.values.get("wait") or dict.fromkeys(("total_ms", *(k for _, k in _PARTS)), 0.0)
         return wait
@@ -101,6 +113,16 @@ class Report:
             if split.get("predicted_s") is not None:
                 notes.append(f"predicted {split['predicted_s']:.2f} s, took {split['measured_s']:.2f} s")
             notes += [f"{short['samples']:,} samples came raw: {short['reason']}" for short in split["shortfalls"]]
+        if exchange := self.exchange:
+            notes.append(
+                f"exchange: holds {exchange['held']:,} samples, fraction {exchange['fraction']:g}; "
+                f"sent {exchange['sent']:,} ({exchange['bytes_sent'] / 1e6:,.1f} MB), "
+                f"received {exchange['received']:,} ({exchange['bytes_received'] / 1e6:,.1f} MB); "
+                f"waited {_time(exchange['wait_ms'])} for it"
+            )
+            for key, words in _EXCHANGE_NOTES:
+                if exchange.get(key):
+                    notes.append(f"{exchange[key]:,} {words}")
         if fallbacks := int(self.values.get("fallbacks", 0)):
             notes.append(f"{fallbacks:,} samples were read from the store because the shared node did not give them")
         if self.values.get("retries"):

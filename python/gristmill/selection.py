@@ -11,6 +11,8 @@ from typing import Any
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
+from gristmill.exchange import PATIENCE_S, Speaker
+from gristmill.peers import mpi_is_here, peers_here
 
 __all__ = ["Chooser", "selection_settings"]
 
@@ -49,16 +51,23 @@ class Chooser:
     _rank_world: tuple[int, int]
     _epoch: int
 
+    #: The way to the other ranks, once it was needed.
+    _speaker: Speaker | None = None
+
     def _gather(self, pack: bytes) -> Sequence[bytes]:
         """What all ranks heard, in the order of ranks. A framework with a process group overrides it."""
-        raise GristmillError(
-            f"selection over {self._rank_world[1]} ranks must share feedback, which needs a process group "
-            "(use gristmill.torch under torchrun, after torch.distributed.init_process_group)"
-        )
+        if not mpi_is_here():
+            raise GristmillError(
+                f"selection over {self._rank_world[1]} ranks must share feedback, which needs a process group "
+                "(use gristmill.torch under torchrun, after torch.distributed.init_process_group, or mpirun and mpi4py)"
+            )
+        if self._speaker is None:
+            self._speaker = Speaker(peers_here(self._rank_world, PATIENCE_S)).ends_with(self)
+        return self._speaker.gather(pack, PATIENCE_S)
 
     def _can_gather(self) -> bool:
         """Whether ranks can share what they heard."""
-        return False
+        return mpi_is_here()
 
     def _share(self, epoch: int) -> None:
         """Before an epoch begins, or when one is over: all ranks learn what each of them heard."""

@@ -22,8 +22,9 @@ from torch.utils.dlpack import from_dlpack
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError
-from gristmill.loader import Batch, LoaderArguments, launcher_rank, recipe_text, whole
+from gristmill.loader import Batch, LoaderArguments, recipe_text, whole
 from gristmill.loader import Loader as _Loader
+from gristmill.peers import launcher_rank
 from gristmill.selection import Chooser, selection_settings
 
 if TYPE_CHECKING:
@@ -35,11 +36,14 @@ __all__ = ["Batch", "Dataset", "Loader", "Sampler"]
 _inherited: list[_gristmill.Reader] = []
 
 
+def _has_process_group() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _process_group_rank() -> tuple[int, int]:
     """Rank and world of the process group if there is one, else what the launcher says."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
+    if _has_process_group():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return launcher_rank()
 
 
@@ -53,10 +57,10 @@ class _Learning(Chooser):
     _entropy: bool = False
 
     def _can_gather(self) -> bool:
-        return torch.distributed.is_available() and torch.distributed.is_initialized()
+        return _has_process_group() or super()._can_gather()
 
     def _gather(self, pack: bytes) -> Sequence[bytes]:
-        if not self._can_gather():
+        if not _has_process_group():
             return super()._gather(pack)
         packs: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(packs, pack)

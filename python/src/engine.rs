@@ -4,6 +4,7 @@ use crate::choice::Choice;
 use crate::enter;
 use crate::epoch::Epoch;
 use crate::error::exception;
+use crate::exchange::Exchange;
 use gristmill_core::SampleId;
 use gristmill_node::catalog::Catalog;
 use gristmill_node::config::{Config, Settings};
@@ -131,6 +132,12 @@ impl Engine {
     fn choice(&self) -> Option<Choice> {
         let options = self.loader.options();
         self.loader.choice().map(|choice| Choice::new(choice.clone(), options.shape, options.shuffle))
+    }
+
+    /// This rank's exchange; None when any rank may have any sample.
+    #[getter]
+    fn exchange(&self) -> Option<Exchange> {
+        self.loader.exchanger().map(|exchanger| Exchange::new(exchanger.clone()))
     }
 
     /// Type, layout and shape of one sample; None without a recipe.

@@ -127,6 +127,12 @@ impl Batch {
         self.inner.index
     }
 
+    /// A fingerprint of its content, for comparing runs: as `gristmill bench load --batches-out` writes it.
+    #[getter]
+    fn fingerprint(&self, py: Python<'_>) -> String {
+        format!("{:016x}", py.detach(|| self.inner.fingerprint()))
+    }
+
     /// The samples' ids, as int64.
     fn ids(&self) -> Memory {
         self.ids.lend()

@@ -1,7 +1,8 @@
 //! The Python extension `gristmill._gristmill`: a thin door to the engine.
 //!
 //! `enter` is the one way in for calls that take time; `error` turns errors into exceptions; `memory` lends the
-//! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id; `choice` selects.
+//! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id; `choice` selects;
+//! `exchange` swaps samples between ranks; `orders` is for experiments with many ranks.
 //!
 //! Deliberately not here: anything a user meets. The package `gristmill` around it has the names, defaults and
 //! docstrings. Importing this starts no thread and no runtime.
@@ -11,7 +12,9 @@ mod engine;
 mod enter;
 mod epoch;
 mod error;
+mod exchange;
 mod memory;
+mod orders;
 mod reader;
 
 use gristmill_core::SampleId;
@@ -26,8 +29,11 @@ fn _gristmill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<epoch::Epoch>()?;
     module.add_class::<epoch::Batch>()?;
+    module.add_class::<exchange::Exchange>()?;
     module.add_class::<memory::Memory>()?;
+    module.add_class::<orders::ExchangeSimulation>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_function(wrap_pyfunction!(exchange::refusal, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)
 }
 

@@ -28,6 +28,7 @@ pub use exchanger::Exchanger;
 pub use fill::{Filled, Filling};
 pub use local::Local;
 pub use options::{ExchangeSettings, Fraction, Hold};
+pub use pledge::refusal;
 pub(crate) use ready::{Scene, Terms};
 pub use report::ExchangeReport;
 pub use transport::Transport;

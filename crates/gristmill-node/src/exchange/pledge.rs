@@ -38,6 +38,13 @@ impl Pledge {
     }
 }
 
+/// What a rank says at the handshake that could not even open its data set or read its settings: so that the others
+/// hear of it instead of waiting.
+pub fn refusal(rank: u32, why: &str) -> Vec<u8> {
+    let trouble = Some(why.to_string());
+    Pledge { rank, facts: Vec::new(), committed: None, prepared: None, trouble }.to_bytes()
+}
+
 /// Reads what all ranks said, and finds the first thing that keeps them from working together.
 pub(super) fn agree(said: &[Vec<u8>], world: u32) -> Result<Vec<Pledge>> {
     if said.len() != world as usize {
@@ -130,6 +137,13 @@ mod tests {
         let mut wrong = three();
         wrong[1].trouble = Some("its disk is gone".into());
         assert!(error(&wrong).contains("rank 1 cannot take part in the exchange: its disk is gone"));
+        let said: Vec<Vec<u8>> = (0..3)
+            .map(|rank| if rank == 2 { refusal(2, "no data") } else { three()[rank as usize].to_bytes() })
+            .collect();
+        assert!(
+            agree(&said, 3)
+                .is_err_and(|e| e.to_string().contains("rank 2 cannot take part in the exchange: no data"))
+        );
         let mut wrong = three();
         wrong[1].rank = 2;
         assert!(error(&wrong).contains("rank 1 goes by the number of another rank"));

@@ -181,7 +181,7 @@ impl Exchanger {
     }
 
     /// As [`Exchanger::commit`], but for what nobody needs to wait for: [`Exchanger::sweep`] does it before the next epoch.
-    pub(crate) fn conclude(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
+    pub fn conclude(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
         let outcome = self.heard(said).and_then(|words| alike(&words, "end"));
         let mut state = self.lock();
         let Some(running) = state.running.take() else {
@@ -201,7 +201,7 @@ impl Exchanger {
 
     /// Writes the journal of what all ranks committed, and then lets go of what was sent. Until then a crash finds the
     /// slice as it was, with what came beside it. What fails here is told to all at the end of the next epoch.
-    pub(crate) fn sweep(&self) {
+    pub fn sweep(&self) {
         let _alone = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         let (position, gone) = {
             let mut state = self.lock();

@@ -1,6 +1,6 @@
 //! `gristmill bench load`: reads a data set as a training would and says what that costs.
 
-use super::{bench_ranks, catalogued};
+use super::{bench_ranks, catalogued, ranks};
 use crate::args::LoadArgs;
 use crate::output::{json, line, name, say};
 use crate::progress::{BATCHES, Progress};
@@ -83,12 +83,15 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
             Error::config(format!("--step-ms {given} is not a time from 0 to {STEP_MS_MAX} ms")).into()
         );
     }
+    if ranks::launched(config.settings().exchange().is_some()) {
+        return ranks::load(args, &config, args.from_epoch..end);
+    }
     if let Some(world) = args.ranks {
         return bench_ranks::load(args, &config, world, args.from_epoch..end);
     }
     if config.settings().exchange().is_some() || args.link.is_some() {
         return Err(Error::config("an exchange needs ranks to exchange with")
-            .hint("say how many with --ranks; they run as threads of this process")
+            .hint("say how many with --ranks, as threads of this process; or start as many with mpirun")
             .into());
     }
     let loader = open_loader(args, &config)?;

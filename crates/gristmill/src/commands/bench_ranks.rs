@@ -13,11 +13,12 @@ use anyhow::{Result, anyhow};
 use gristmill_core::plan::Shape;
 use gristmill_node::config::{Config, parse_bytes};
 use gristmill_node::dataset::DataSet;
-use gristmill_node::exchange::{Local, Transport};
+use gristmill_node::exchange::{Local, Transport, refusal};
 use gristmill_node::loader::{Loader, LoaderOptions, Polled};
 use gristmill_node::report::EpochReport;
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::Recipe;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::ops::Range;
 use std::process::ExitCode;
@@ -38,29 +39,55 @@ pub(super) struct Job<'a> {
     epochs: Range<u64>,
 }
 
-/// What one rank did in an epoch.
+/// What one rank did in an epoch, as it travels to who prints it.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     rank: u32,
-    row: Row,
-    report: EpochReport,
+    epoch: u64,
+    samples: u64,
+    bytes: u64,
     /// From the beginning of the epoch to the end of its exchange.
-    wall: Duration,
+    wall_ms: f64,
+    wait_ms: f64,
+    wait_exchange_ms: f64,
+    exchanged_bytes: u64,
+    /// Its row as JSON, and its report in words.
+    row: String,
+    words: String,
+}
+
+impl Done {
+    fn new(rank: u32, report: &EpochReport, wall: Duration) -> Result<Done> {
+        let row = Row::of_rank(report, rank);
+        Ok(Done {
+            rank,
+            epoch: row.epoch,
+            samples: row.samples,
+            bytes: row.bytes,
+            wall_ms: wall.as_secs_f64() * 1e3,
+            wait_ms: row.wait_ms,
+            wait_exchange_ms: row.wait_exchange_ms,
+            exchanged_bytes: report.exchange.as_ref().map_or(0, |swap| swap.bytes_sent),
+            row: serde_json::to_string(&row)?,
+            words: report.to_string(),
+        })
+    }
 }
 
 impl<'a> Job<'a> {
-    /// The job that was typed, of `world` ranks on this machine.
+    /// The job that was typed, of `world` ranks, of which `here` share this machine.
     pub(super) fn new(
         args: &'a LoadArgs,
         config: &Config,
-        world: u32,
+        (world, here): (u32, u32),
         epochs: Range<u64>,
     ) -> Result<Job<'a>> {
         let settings = config.settings();
         let mut options = settings.loader();
         options.shape = Shape { rank: 0, world, ..options.shape };
-        options.memory_bytes_max /= u64::from(world);
+        options.memory_bytes_max /= u64::from(here.max(1));
         if args.threads.is_none() {
-            options.threads = (options.threads / world as usize).max(1);
+            options.threads = (options.threads / here.max(1) as usize).max(1);
         }
         Ok(Job { args, recipe: open::recipe(settings.recipe())?, options, epochs })
     }
@@ -75,10 +102,11 @@ impl<'a> Job<'a> {
         tell: &Sender<Done>,
     ) -> Result<()> {
         let options = LoaderOptions { shape: Shape { rank, ..self.options.shape }, ..self.options.clone() };
-        let mut loader = Loader::new(set, self.recipe.as_ref(), options)?;
-        if let Some(transport) = transport {
-            loader = loader.with_transport(transport)?;
-        }
+        let loader = match (Loader::new(set, self.recipe.as_ref(), options), transport) {
+            (Ok(loader), Some(transport)) => loader.with_transport(transport)?,
+            (Ok(loader), None) => loader,
+            (Err(error), transport) => return Err(self.refuse(rank, transport, error.into())),
+        };
         if let Some(exchanger) = loader.exchanger() {
             let filled = exchanger.fill(self.epochs.start, &mut |_| !stop::asked());
             stop::check()?;
@@ -101,13 +129,33 @@ impl<'a> Job<'a> {
                 return Ok(());
             }
             let start = Instant::now();
-            let Some((row, report)) = self.epoch(&loader, epoch, trace.as_mut(), step)? else {
+            let Some(report) = self.epoch(&loader, epoch, trace.as_mut(), step)? else {
                 return Ok(());
             };
             // Whoever prints may have stopped after another rank's error.
-            let _ = tell.send(Done { rank, row, report, wall: start.elapsed() });
+            let _ = tell.send(Done::new(rank, &report, start.elapsed())?);
         }
         Ok(())
+    }
+
+    /// Whether ranks hold slices.
+    pub(super) fn exchanges(&self) -> bool {
+        self.options.exchange.is_some()
+    }
+
+    /// Tells the other ranks why this one cannot begin, so that none waits for it; gives the reason back.
+    pub(super) fn refuse(
+        &self,
+        rank: u32,
+        transport: Option<Box<dyn Transport>>,
+        error: anyhow::Error,
+    ) -> anyhow::Error {
+        if let (Some(mut transport), Some(exchange)) = (transport, &self.options.exchange) {
+            let patience = Duration::from_millis(exchange.patience_ms);
+            // Whether they heard it changes nothing here.
+            let _ = transport.gather(&refusal(rank, &error.to_string()), patience);
+        }
+        error
     }
 
     /// One epoch of one rank; none if another rank cannot go on.
@@ -117,7 +165,7 @@ impl<'a> Job<'a> {
         number: u64,
         mut trace: Option<&mut Trace>,
         step: &dyn Fn() -> bool,
-    ) -> Result<Option<(Row, EpochReport)>> {
+    ) -> Result<Option<EpochReport>> {
         let from_batch = if number == self.epochs.start { self.args.from_batch } else { 0 };
         let mut epoch = loader.epoch(number, from_batch)?;
         let last = self.args.batches.map_or(u32::MAX, |n| from_batch.saturating_add(n));
@@ -144,8 +192,7 @@ impl<'a> Job<'a> {
             }
         }
         epoch.end();
-        let report = epoch.report();
-        Ok(Some((Row::of_rank(&report, loader.options().shape.rank), report)))
+        Ok(Some(epoch.report()))
     }
 }
 
@@ -157,8 +204,8 @@ pub(super) fn load(args: &LoadArgs, config: &Config, world: u32, epochs: Range<u
     let link = args.link.as_deref().map(rate).transpose()?;
     let opened = catalogued(&args.source, args.kind, config, Some(args.rebuild), args.common.json)?;
     let set = Arc::new(open::data_set(opened.catalog, config.settings(), &stop::asked)?);
-    let job = Job::new(args, config, world, epochs)?;
-    let exchanges = job.options.exchange.is_some();
+    let job = Job::new(args, config, (world, world), epochs)?;
+    let exchanges = job.exchanges();
     let gate = Gate::new(world);
     let (tell, told) = channel();
     std::thread::scope(|scope| {
@@ -204,10 +251,9 @@ pub(super) fn load(args: &LoadArgs, config: &Config, world: u32, epochs: Range<u
 fn print(told: &Receiver<Done>, world: u32, as_json: bool) -> Result<()> {
     let mut waiting: Vec<Done> = Vec::new();
     while let Ok(done) = told.recv() {
-        let epoch = done.row.epoch;
+        let epoch = done.epoch;
         waiting.push(done);
-        let (mut all, rest): (Vec<Done>, Vec<Done>) =
-            waiting.drain(..).partition(|done| done.row.epoch == epoch);
+        let (mut all, rest): (Vec<Done>, Vec<Done>) = waiting.drain(..).partition(|done| done.epoch == epoch);
         waiting = rest;
         if all.len() < world as usize {
             waiting.extend(all);
@@ -220,26 +266,25 @@ fn print(told: &Receiver<Done>, world: u32, as_json: bool) -> Result<()> {
 }
 
 /// Prints one epoch of all ranks.
-fn summary(all: &[Done], as_json: bool) -> Result<()> {
-    let wall_ms = all.iter().map(|done| done.wall.as_secs_f64() * 1e3).fold(0.0, f64::max);
-    let samples: u64 = all.iter().map(|done| done.row.samples).sum();
-    let bytes: u64 = all.iter().map(|done| done.row.bytes).sum();
+pub(super) fn summary(all: &[Done], as_json: bool) -> Result<()> {
+    let wall_ms = all.iter().map(|done| done.wall_ms).fold(0.0, f64::max);
+    let samples: u64 = all.iter().map(|done| done.samples).sum();
+    let bytes: u64 = all.iter().map(|done| done.bytes).sum();
     let mean = |of: &dyn Fn(&Done) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
-    let (wait_ms, exchange_ms) = (mean(&|done| done.row.wait_ms), mean(&|done| done.row.wait_exchange_ms));
-    let moved: u64 =
-        all.iter().filter_map(|done| done.report.exchange.as_ref()).map(|swap| swap.bytes_sent).sum();
+    let (wait_ms, exchange_ms) = (mean(&|done| done.wait_ms), mean(&|done| done.wait_exchange_ms));
+    let moved: u64 = all.iter().map(|done| done.exchanged_bytes).sum();
     let rate = if wall_ms > 0.0 { samples as f64 * 1e3 / wall_ms } else { 0.0 };
     let share = if wall_ms > 0.0 { exchange_ms / wall_ms } else { 0.0 };
-    let epoch = all[0].row.epoch;
+    let epoch = all[0].epoch;
     if as_json {
-        all.iter().try_for_each(|done| json(&done.row))?;
+        all.iter().try_for_each(|done| line(format_args!("{}", done.row)))?;
         return json(&json!({
             "total": true, "epoch": epoch, "ranks": all.len(), "samples": samples, "bytes": bytes,
             "wall_ms": wall_ms, "samples_per_s": rate, "wait_ms": wait_ms, "wait_exchange_ms": exchange_ms,
             "wait_exchange_share": share, "exchanged_bytes": moved,
         }));
     }
-    all.iter().try_for_each(|done| line(format_args!("rank {}, {}", done.rank, done.report)))?;
+    all.iter().try_for_each(|done| line(format_args!("rank {}, {}", done.rank, done.words)))?;
     line(format_args!(
         "epoch {epoch}, {} ranks: {samples} samples in {:.2} s, {rate:.0} samples/s, {:.1} MB from the store, {:.1} MB \
          exchanged; waited {wait_ms:.0} ms for batches, {exchange_ms:.1} ms for the exchange ({:.2} % of the epoch)",

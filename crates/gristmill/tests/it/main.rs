@@ -5,15 +5,19 @@
 mod bad_input;
 mod cache;
 mod commands;
+mod compare_exchange;
 mod compare_split;
 mod exchange;
 mod families;
 mod interrupt;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod options;
 mod profile;
 mod resume;
 mod serve;
+mod simulate;
 mod train;
 
 use std::path::{Path, PathBuf};
