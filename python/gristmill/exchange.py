@@ -10,6 +10,7 @@ Users say ``exchange=0.3`` to a loader; nothing here is made by them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -162,6 +163,12 @@ class Speaker:
         return self
 
 
+def _close(engine: _gristmill.Exchange, speaker: Speaker) -> None:
+    """Ends the thread. An exchange under way is not concluded; one that is, is written down."""
+    engine.sweep()
+    speaker.stop()
+
+
 class Exchange:
     """One rank's exchange: the engine's part and the way to the other ranks."""
 
@@ -171,7 +178,9 @@ class Exchange:
         self._round = self._rounds = 0
         self._patience_s = engine.patience_ms / 1e3
         self._peers = peers_here(rank_world, self._patience_s)
-        self._speaker = Speaker(self._peers, engine.outstanding).ends_with(self)
+        self._speaker = Speaker(self._peers, engine.outstanding)
+        #: Ends it; so does the end of the interpreter.
+        self.close = weakref.finalize(self, _close, engine, self._speaker)
         engine.agree(self.gather(engine.pledge()))
 
     @property
@@ -215,6 +224,11 @@ class Exchange:
         self._round, self._rounds = 0, batches
         self._engine.begun(self.gather(self._engine.vow()))
 
+    def refuse(self, epoch: int, error: GristmillError) -> None:
+        """Tells the other ranks that this one cannot begin an epoch, so that none waits for it."""
+        with contextlib.suppress(GristmillError):
+            self._engine.begun(self.gather(self._engine.refuse(epoch, str(error))))
+
     def handed(self, batch: int) -> None:
         """A batch was handed out: what is due with it goes on its way."""
         self._speaker.begin(lambda: self._move(batch))
@@ -248,7 +262,3 @@ class Exchange:
         self._engine.conclude(self.gather(self._engine.settle()))
         self._engine.waited((time.monotonic() - began) * 1e3)
         self._speaker.begin(self._engine.sweep)
-
-    def close(self) -> None:
-        """Ends the thread; an exchange under way is not committed."""
-        self._speaker.stop()

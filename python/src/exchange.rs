@@ -75,6 +75,11 @@ impl Exchange {
         PyBytes::new(py, &vow)
     }
 
+    /// The same of a rank that cannot begin it.
+    fn refuse<'py>(&self, py: Python<'py>, epoch: u64, why: &str) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.inner.refusal(epoch, why))
+    }
+
     /// Takes what all ranks said about the epoch that they have begun, in the order of ranks.
     fn begun(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
         enter::short(py, || self.inner.begun(&said))

@@ -57,7 +57,14 @@ fn of_ranks(place: &Place, name: &str) -> Vec<PathBuf> {
 fn ranks_under_mpirun_read_what_threads_read() {
     let place = Place::new();
     let photos = place.photos(120);
-    let idx = gristmill_testdata::shippable().join("fashion-mnist-1000-test-images-idx3-ubyte.gz");
+    for part in ["images-idx3", "labels-idx1"] {
+        // Unpacked: a slice is filled sample by sample.
+        let name = format!("fashion-mnist-1000-test-{part}-ubyte");
+        let packed = fs::File::open(gristmill_testdata::shippable().join(format!("{name}.gz"))).unwrap();
+        let mut out = fs::File::create(place.path(&name)).unwrap();
+        std::io::copy(&mut flate2::read::GzDecoder::new(packed), &mut out).unwrap();
+    }
+    let idx = place.path("fashion-mnist-1000-test-images-idx3-ubyte");
     for (data, recipe, samples) in [(&photos, "imagenet-train", 120), (&idx, "mnist", 1_000)] {
         let base = [
             "bench",
