@@ -149,10 +149,11 @@ fn batch_by_batch(course: &Course<'_>, ranks: &mut [Rank], shared: &mut Shared, 
 
 /// Whoever acts next in time, whatever its rank.
 fn in_order_of_time(course: &Course<'_>, ranks: &mut [Rank], shared: &mut Shared, steps: &mut Steps<'_>) {
-    let mut next: BinaryHeap<Reverse<(Ns, u32)>> = BinaryHeap::with_capacity(ranks.len() * 2);
-    let entry = |rank: &Rank| rank.next().map(|at| Reverse((at, rank.number())));
+    // Of those that act at the same time the one that asked for the fewest samples: nobody sends all its reads first.
+    let mut next: BinaryHeap<Reverse<(Ns, u64, u32)>> = BinaryHeap::with_capacity(ranks.len() * 2);
+    let entry = |rank: &Rank| rank.next().map(|at| Reverse((at, rank.reads(), rank.number())));
     next.extend(ranks.iter().filter_map(entry));
-    while let Some(Reverse((at, number))) = next.pop() {
+    while let Some(Reverse((at, _, number))) = next.pop() {
         let rank = &mut ranks[number as usize];
         // A rank whose plans changed since has another entry.
         if rank.next() != Some(at) {

@@ -67,6 +67,7 @@ pub(super) struct Rank {
     /// By read, round and round: when the read ends that makes room for it; and the place of the next read.
     ends: Vec<Ns>,
     next_end: usize,
+    reads: u64,
     asked: Ns,
     arrivals: VecDeque<Arrival>,
     /// When each thread is free.
@@ -98,6 +99,7 @@ impl Rank {
             filling: (0..open).map(filling).collect(),
             ends: vec![0; (knobs.reads_in_flight as usize).min(samples)],
             next_end: 0,
+            reads: 0,
             asked: 0,
             arrivals: VecDeque::new(),
             threads: vec![0; (knobs.threads as usize).min(samples)],
@@ -106,6 +108,11 @@ impl Rank {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// How many samples it asked for so far.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads
     }
 
     /// How many samples a batch has.
@@ -186,6 +193,7 @@ impl Rank {
             self.next_end = if self.next_end + 1 == self.ends.len() { 0 } else { self.next_end + 1 };
         }
         self.asked = now;
+        self.reads += 1;
         let (batch, place) = (self.batch, self.place);
         self.arrivals.push_back(Arrival { at, asked: now, batch, place, relative, thread });
         self.slot += 1;

@@ -137,6 +137,7 @@ struct Worker {
     server: Server,
     begun: bool,
     next: (u32, u32),
+    asked: u32,
     reading: u32,
     idle: u32,
     arrived: VecDeque<(u32, f64)>,
@@ -164,6 +165,7 @@ impl Naive<'_> {
             server: course.server(rank),
             begun: false,
             next: (0, 0),
+            asked: 0,
             reading: 0,
             idle: knobs.threads,
             arrived: VecDeque::new(),
@@ -244,19 +246,25 @@ impl Naive<'_> {
                 self.stepping = true;
                 self.at(now + ns(load.step_s), Event::Stepped);
             }
+            // Whoever asked for the fewest so far goes first.
+            while let Some(rank) = (0..machine.ranks)
+                .filter(|rank| self.can_ask(*rank).is_some())
+                .min_by_key(|rank| (self.ranks[*rank as usize].asked, *rank))
+            {
+                let (batch, slot) = self.can_ask(rank).unwrap();
+                let relative = self.course.relative(rank, batch, slot);
+                let bytes = load.bytes * relative;
+                let sent = self.store.as_mut().map_or(now, |store| store.reserve(now, bytes));
+                let worker = &mut self.ranks[rank as usize];
+                let end = worker.server.reserve(sent, bytes);
+                worker.asked += 1;
+                worker.reading += u32::from(knobs.reads_in_flight > 0);
+                worker.idle -= u32::from(knobs.reads_in_flight == 0);
+                let last = slot + 1 == plan.batch_len(batch) as u32;
+                worker.next = if last { (batch + 1, 0) } else { (batch, slot + 1) };
+                self.at(end, Event::Arrived(rank, batch, relative));
+            }
             for rank in 0..machine.ranks {
-                while let Some((batch, slot)) = self.can_ask(rank) {
-                    let relative = self.course.relative(rank, batch, slot);
-                    let bytes = load.bytes * relative;
-                    let sent = self.store.as_mut().map_or(now, |store| store.reserve(now, bytes));
-                    let worker = &mut self.ranks[rank as usize];
-                    let end = worker.server.reserve(sent, bytes);
-                    worker.reading += u32::from(knobs.reads_in_flight > 0);
-                    worker.idle -= u32::from(knobs.reads_in_flight == 0);
-                    let last = slot + 1 == plan.batch_len(batch) as u32;
-                    worker.next = if last { (batch + 1, 0) } else { (batch, slot + 1) };
-                    self.at(end, Event::Arrived(rank, batch, relative));
-                }
                 let worker = &mut self.ranks[rank as usize];
                 while knobs.reads_in_flight > 0 && worker.idle > 0 && !worker.arrived.is_empty() {
                     let (batch, relative) = worker.arrived.pop_front().unwrap();

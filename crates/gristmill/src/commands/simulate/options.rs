@@ -75,7 +75,7 @@ fn machine(args: &SimulateArgs, measured: Option<&Measured>) -> Result<Machine> 
         cores: hardware
             .cores
             .or(measured.map(|measured| measured.cores))
-            .unwrap_or(threads.saturating_mul(hardware.ranks_per_node)),
+            .unwrap_or(threads.saturating_mul(hardware.ranks_per_node).max(1)),
         disk: Disk {
             bytes_per_s: typed("--disk", &hardware.disk)?
                 .or(disk.map(Measured::bytes_per_s))

@@ -226,9 +226,9 @@ pub(super) fn picture(sides: &[Side]) -> String {
         [line(side, "seen", |cost| cost.seen.mean), line(side, "apart", |cost| cost.divergence.excess())]
     };
     let words = Words {
-        title: "What a rank has seen of the data, and how far slices are from the whole beyond chance",
+        title: "What a rank has seen, and how far slices are from the whole",
         x: "epoch",
-        y: "percent",
+        y: "% of the data; % beyond chance",
     };
     lines(words, &sides.iter().flat_map(both).collect::<Vec<_>>())
 }
