@@ -83,8 +83,7 @@ impl Exchange {
     /// What is due once a batch is handed out: messages to send, messages to expect, and whether to ask again.
     fn due<'py>(&self, py: Python<'py>, batch: u32) -> PyResult<(Vec<Outgoing<'py>>, Vec<Incoming>, bool)> {
         let Due { sends, receives, more } = enter::short(py, || self.inner.due(batch))?;
-        let sends =
-            sends.iter().map(|parcel| (parcel.peer, parcel.tag, PyByteArray::new(py, &parcel.bytes)));
+        let sends = sends.iter().map(|parcel| (parcel.peer, parcel.tag, PyByteArray::new(py, &parcel.bytes)));
         let receives = receives.iter().map(|expected| (expected.peer, expected.tag, expected.bytes));
         Ok((sends.collect(), receives.collect(), more))
     }
