@@ -134,7 +134,8 @@ pub(crate) struct CompareSplitArgs {
 #[derive(Debug, ClapArgs)]
 #[command(
     mut_arg("seeds", |arg| arg.help("How often each case is trained, each time from another seed")),
-    mut_arg("epochs", |arg| arg.default_value("20")),
+    mut_arg("epochs", |arg| arg.default_value("20").help(
+        "How many epochs to train; more on many ranks, where they would be fewer than 300 steps")),
     mut_arg("hidden", |arg| arg.default_value("64,32")),
     mut_arg("lr", |arg| arg.default_value("0.2").help(
         "The learning rate at its highest for a global batch of 256; it grows with the global batch, up to 16 times")),

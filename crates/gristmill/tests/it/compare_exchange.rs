@@ -3,11 +3,10 @@
 use crate::{Place, text};
 use std::path::PathBuf;
 
-fn pictures() -> PathBuf {
-    PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../data/shippable/fashion-mnist-4000-train-images-idx3-ubyte.gz"
-    ))
+/// The shipped pictures to train on and to judge by.
+fn pictures() -> [PathBuf; 2] {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/shippable/fashion-mnist-");
+    ["4000-train", "1000-test"].map(|part| PathBuf::from(format!("{folder}{part}-images-idx3-ubyte.gz")))
 }
 
 const SMALL: [&str; 8] = ["--ranks", "64", "--hidden", "16", "--seeds", "1", "--epochs", "4"];
@@ -15,10 +14,10 @@ const SMALL: [&str; 8] = ["--ranks", "64", "--hidden", "16", "--seeds", "1", "--
 #[test]
 fn local_shuffling_of_sorted_slices_loses_and_an_exchange_mends_it() {
     let place = Place::new();
-    let source = pictures();
+    let [source, test] = pictures();
     let more =
         ["--fractions", "0,0.5", "--choose", "uniform,class", "--keep", "kept", "--svg", "e.svg", "--json"];
-    let args = [&["compare", "exchange", text(&source)], &SMALL[..], &more].concat();
+    let args = [&["compare", "exchange", text(&source), "--test", text(&test)], &SMALL[..], &more].concat();
     let rows = place.run(&args).good().json();
     let of = |partition: &str, fraction: serde_json::Value, choose: &str| {
         let found = rows.iter().find(|row| {
@@ -50,7 +49,7 @@ fn local_shuffling_of_sorted_slices_loses_and_an_exchange_mends_it() {
 #[test]
 fn the_table_is_for_people() {
     let place = Place::new();
-    let source = pictures();
+    let [source, _] = pictures();
     let more = ["--fractions", "0.3", "--choose", "importance", "--partition", "sorted", "--holdout"];
     let ran = place.run(&[&["compare", "exchange", text(&source)], &SMALL[..], &more].concat()).good();
     assert!(ran.out.contains("importance") && ran.out.contains("smallest"), "{}", ran.out);
@@ -60,7 +59,7 @@ fn the_table_is_for_people() {
 #[test]
 fn nonsense_is_refused() {
     let place = Place::new();
-    let source = pictures();
+    let [source, test] = pictures();
     for (args, words) in [
         (["--ranks", "1"], "not a number from 2"),
         (["--ranks", "5000"], "5000 ranks"),
@@ -71,6 +70,7 @@ fn nonsense_is_refused() {
         (["--epochs", "0"], "0 epochs"),
         (["--seeds", "0"], "--seeds 0"),
     ] {
-        place.run(&[&["compare", "exchange", text(&source)], &args[..]].concat()).bad(2, &[words]);
+        let typed = ["compare", "exchange", text(&source), "--test", text(&test)];
+        place.run(&[&typed, &args[..]].concat()).bad(2, &[words]);
     }
 }

@@ -8,7 +8,7 @@ mod keep;
 mod run;
 mod table;
 
-use super::ground::Ground;
+use super::ground::{Ground, Places};
 use crate::args::CompareExchangeArgs;
 use crate::commands::train;
 use crate::output::{counted, json, line, name, say};
@@ -43,7 +43,14 @@ pub(in crate::commands) fn exchange(args: &CompareExchangeArgs) -> Result<ExitCo
     args.svg.iter().try_for_each(|path| train::check_folder("--svg", path))?;
     args.keep.iter().try_for_each(|path| train::check_folder("--keep", path))?;
     let typed = Typed::of(args)?;
-    let ground = Ground::open(ground_args, &ground_args.places()?, &config, &config)?;
+    let places = match &ground_args.source {
+        // No test data is looked at, so none is asked for.
+        Some(source) if args.holdout => {
+            Places { train: source.clone(), test: source.clone(), shipped: false }
+        }
+        _ => ground_args.places()?,
+    };
+    let ground = Ground::open(ground_args, &places, &config, &config)?;
     let digest = format!("{:?}", ground.set().catalog().digest());
     let mut kept = args.keep.as_deref().map(Kept::open).transpose()?;
     let (data, test) = data(&ground, args.holdout, quiet)?;

@@ -197,9 +197,10 @@ impl Cases {
     }
 
     fn add(&mut self, typed: &Typed, world: World) {
-        let first =
-            Dealing { fraction: Fraction::Global, partition: typed.partitions[0], choose: typed.chooses[0] };
-        let base = self.run(Training { world, dealing: first });
+        // What makes no difference has one name, so that a training that was kept is found whatever else is asked for.
+        let neutral =
+            Dealing { fraction: Fraction::Global, partition: Partition::Even, choose: Choose::Uniform };
+        let base = self.run(Training { world, dealing: neutral });
         for &partition in &typed.partitions {
             for &choose in &typed.chooses {
                 for &fraction in &typed.fractions {
@@ -210,7 +211,9 @@ impl Cases {
                     let dealing = Dealing { fraction, partition, choose };
                     let run = match fraction {
                         Fraction::Global => base,
-                        Fraction::Part(_) => self.run(Training { world, dealing }),
+                        Fraction::Part(_) if chooses => self.run(Training { world, dealing }),
+                        Fraction::Part(_) => self
+                            .run(Training { world, dealing: Dealing { choose: Choose::Uniform, ..dealing } }),
                     };
                     self.cases.push(Case { run, base, world, dealing });
                 }
@@ -286,6 +289,8 @@ mod tests {
                 "0.5 sorted Uniform 6",
             ]
         );
+        let named: Vec<String> = [0, 1, 4].map(|run| format!("{:?}", made.runs[run].dealing)).into();
+        assert!(named.iter().all(|name| name.contains("choose: Uniform")), "{named:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::stop;
 use anyhow::Result;
 use gristmill_node::Error;
 use gristmill_train::TrainOptions;
-use gristmill_train::ranks::{self, Held, Orders, Outcome};
+use gristmill_train::ranks::{self, Fraction, Held, Orders, Outcome};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
@@ -124,9 +124,11 @@ impl Bench<'_> {
 
     fn words(&self, job: Job) -> String {
         let Training { world, dealing } = job.training;
-        let (fraction, partition) = (dealing.fraction, dealing.partition.name());
-        let seed = job.round + 1;
-        format!("{} ranks, {partition}, fraction {fraction}, seed {seed} of {}", world.ranks, self.seeds)
+        let how = match dealing.fraction {
+            Fraction::Global => "global".to_string(),
+            Fraction::Part(part) => format!("{}, fraction {part}", dealing.partition.name()),
+        };
+        format!("{} ranks, {how}, seed {} of {}", world.ranks, job.round + 1, self.seeds)
     }
 
     /// Everything that a training's outcome depends on.
