@@ -22,6 +22,7 @@ use crate::client::ClientOptions;
 use crate::disk::DiskOptions;
 use crate::loader::{LoaderOptions, OnBad};
 use crate::node::NodeOptions;
+use crate::page::PageOptions;
 use crate::peers::Peers;
 use crate::selection::{FamilyUse, SelectionOptions};
 use crate::serve::ServeOptions;
@@ -112,6 +113,7 @@ pub struct Settings {
     pub(crate) split: SplitOptions,
     pub(crate) serve: ServeOptions,
     pub(crate) serve_name: String,
+    pub(crate) page: PageOptions,
     pub(crate) token_file: String,
     pub(crate) peers: Vec<String>,
     pub(crate) advertise: String,
@@ -219,7 +221,7 @@ impl Config {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
                 return Err(error.hint(
-                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [serve] and [client]",
+                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [serve], [client] and [page]",
                 ));
             };
             for (name, value) in values {
@@ -391,6 +393,11 @@ impl Settings {
     /// Where a server listens and what its limits are.
     pub fn serve(&self) -> ServeOptions {
         self.serve.clone()
+    }
+
+    /// Where a page is shown, and what it may take.
+    pub fn page(&self) -> &PageOptions {
+        &self.page
     }
 
     /// The name under which a data set is served; "" to take it from the source.

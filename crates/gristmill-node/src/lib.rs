@@ -18,6 +18,7 @@ pub mod families;
 pub mod loader;
 pub mod node;
 pub mod open;
+pub mod page;
 pub mod peers;
 pub mod reader;
 pub mod report;

@@ -91,6 +91,7 @@ impl Default for Settings {
             split: crate::split::SplitOptions::default(),
             serve: crate::serve::ServeOptions::default(),
             serve_name: String::new(),
+            page: crate::page::PageOptions::default(),
             token_file: String::new(),
             peers: Vec::new(),
             advertise: String::new(),

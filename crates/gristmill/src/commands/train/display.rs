@@ -80,9 +80,9 @@ impl Display {
                     Ok(())
                 })?;
             }
-            Event::Skipped(_) => {}
-            Event::Epoch(row) if self.json => said(json(&Shown::new(row)))?,
-            Event::Epoch(row) => self.above(|| said(line(words(row))))?,
+            Event::Skipped(_) | Event::Began(_) | Event::Learned { .. } => {}
+            Event::Epoch(row, _) if self.json => said(json(&Shown::new(row)))?,
+            Event::Epoch(row, _) => self.above(|| said(line(words(row))))?,
         }
         Ok(())
     }
