@@ -39,6 +39,10 @@ use std::time::{Duration, Instant, SystemTime};
 pub const LISTEN: &str = "127.0.0.1:7078";
 /// How often a running epoch is looked at; batches may be far more frequent.
 const LIVE_EVERY: Duration = Duration::from_millis(250);
+/// A browser that asked this recently is looking, and will ask again.
+const LOOKING: Duration = Duration::from_secs(3);
+/// How long the end is held up for it.
+const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// How a page works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +88,8 @@ struct Shared {
     /// When a running epoch was last looked at.
     looked: Mutex<Option<Instant>>,
     server: Mutex<Option<ServerReport>>,
+    /// When a browser last asked for news, and the last change that one was told.
+    asked: Mutex<(Option<Instant>, u64)>,
 }
 
 /// The page of a run or a node.
@@ -125,6 +131,7 @@ impl Page {
             pictures: Pictures::new(pixels_max),
             looked: Mutex::default(),
             server: Mutex::default(),
+            asked: Mutex::default(),
         })))
     }
 
@@ -178,6 +185,18 @@ impl Page {
         lock(&self.0.state).ended();
     }
 
+    /// Waits until a browser that is looking has seen the end, for two seconds at most.
+    pub fn linger(&self) {
+        let (begun, last) = (Instant::now(), lock(&self.0.state).change());
+        let watched = || {
+            let (asked, told) = *lock(&self.0.asked);
+            asked.is_some_and(|at| at.elapsed() < LOOKING) && told < last
+        };
+        while watched() && begun.elapsed() < LINGER_MAX {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Shows the page on a loopback address until the answer is dropped.
     pub fn serve(&self, address: &str) -> Result<Listening> {
         http::serve(&self.0, loopback(address)?)
@@ -210,6 +229,3 @@ pub fn loopback(address: &str) -> Result<SocketAddr> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,6 +9,7 @@ use crate::{Error, Result};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 const MARKUP: &str = include_str!("web/page.html");
 const STYLE: &str = include_str!("web/page.css");
@@ -26,8 +27,9 @@ const SCRIPT: &str = concat!(
 /// How many samples, families and stand-ins a saved page has of each kind.
 const SAVED: usize = 60;
 const SAVED_FAMILIES: usize = 24;
-/// Bytes of pictures in a saved page.
+/// Bytes of pictures in a saved page, and how long reading them may take: a run is over and somebody waits.
 const SAVED_BYTES_MAX: usize = 8 << 20;
+const SAVED_LIMIT: Duration = Duration::from_secs(60);
 
 /// The page without data, which asks for them.
 pub(super) static LIVE: LazyLock<String> = LazyLock::new(|| document("null"));
@@ -59,13 +61,13 @@ pub(super) fn saved(shared: &Arc<Shared>) -> Result<String> {
     let runtime = runtime.map_err(|e| Error::io("start", "an I/O runtime", e))?;
     let mut answers = Map::new();
     let mut pictures = Map::new();
-    let mut bytes = 0;
+    let (mut bytes, end) = (0, Instant::now() + SAVED_LIMIT);
     for (name, kind) in Kind::NAMES {
         let count = if kind == Kind::Families { SAVED_FAMILIES } else { SAVED };
         let mut answer = samples::window(shared, kind, 0, count);
         answer["from"] = 0.into();
         for id in samples::ids(&answer) {
-            if bytes > SAVED_BYTES_MAX || pictures.contains_key(&id.to_string()) {
+            if bytes > SAVED_BYTES_MAX || Instant::now() > end || pictures.contains_key(&id.to_string()) {
                 continue;
             }
             let picture = runtime.block_on(shared.pictures.of(&shared.set, id));

@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -131,7 +131,10 @@ async fn respond(request: &Request<Incoming>, shared: &Arc<Shared>) -> Response<
         "/api/state" => {
             let same = query.get("boot").is_none_or(|boot| boot == shared.facts.boot);
             let seen = if same { query.number("after").unwrap_or(0) } else { 0 };
-            match document::state(shared, seen) {
+            let news = document::state(shared, seen);
+            let told = news.as_ref().and_then(|news| news["change"].as_u64()).unwrap_or(seen);
+            *lock(&shared.asked) = (Some(Instant::now()), told);
+            match news {
                 Some(state) => json(&state),
                 None => answer(StatusCode::NO_CONTENT, "application/json", Bytes::new()),
             }

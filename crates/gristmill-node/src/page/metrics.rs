@@ -36,3 +36,73 @@ pub(super) fn text(report: Option<&EpochReport>, epochs: u64) -> String {
     }
     out.end()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{NodeReport, Tier};
+    use crate::report::Wait;
+    use crate::serve::{self, OpsReport, ServerReport, SetReport};
+    use std::collections::BTreeSet;
+
+    fn run() -> String {
+        let tiers = Tier::ALL.map(|tier| TierUse { tier, samples: 1, bytes: 1 }).to_vec();
+        let wait = Wait { total_ms: 500.0, fetch_ms: 500.0, ..Wait::default() };
+        text(Some(&EpochReport { epoch: 2, wall_ms: 1_000.0, wait, tiers, ..EpochReport::default() }), 3)
+    }
+
+    #[test]
+    fn a_run_in_figures() {
+        let text = run();
+        for line in [
+            "gristmill_run_epochs_total 3",
+            "gristmill_run_epoch 2",
+            "gristmill_run_wait_share 0.5",
+            "gristmill_run_hit_ratio 0.6",
+            "gristmill_run_wait_seconds{what=\"fetch\"} 0.5",
+            "gristmill_run_tier_samples{tier=\"store\"} 1",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is missing in\n{text}");
+        }
+        assert_eq!(super::text(None, 0).lines().count(), 3);
+    }
+
+    /// The names of figures in a text.
+    fn names(text: &str) -> BTreeSet<String> {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c| !word(c)).filter(|name| name.starts_with("gristmill_")).map(String::from).collect()
+    }
+
+    #[test]
+    fn the_dashboard_asks_for_what_there_is() {
+        let node = NodeReport::default();
+        let set = SetReport { name: "train".into(), digest: String::new(), node, hit_ratio: 0.0 };
+        let server = ServerReport {
+            version: String::new(),
+            up_s: 1.0,
+            connections: 0,
+            connections_max: 0,
+            refused: 0,
+            cut_off: 0,
+            messages: 0,
+            samples: 0,
+            bytes: 0,
+            bytes_in_flight: 0,
+            bytes_in_flight_max: 0,
+            draining: false,
+            ops: OpsReport::default(),
+            sets: vec![set],
+        };
+        let there = names(&(run() + &serve::metrics::text(&server)));
+        let dashboard = include_str!("../../../../docs/grafana/gristmill.json");
+        let panels: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        let mut asked = BTreeSet::new();
+        for panel in panels["panels"].as_array().unwrap() {
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                asked.append(&mut names(target["expr"].as_str().unwrap()));
+            }
+        }
+        assert!(asked.len() > 20);
+        assert_eq!(asked.difference(&there).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+}

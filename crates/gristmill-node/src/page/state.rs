@@ -89,6 +89,8 @@ pub(super) struct State {
     live: Option<Kept>,
     node: Option<Value>,
     ended: bool,
+    /// How many epochs the run has; 0 if that is not known.
+    of: u64,
     /// The last report as it was told, for metrics.
     last: Option<EpochReport>,
     epochs_told: u64,
@@ -104,6 +106,7 @@ impl Default for State {
             live: None,
             node: None,
             ended: false,
+            of: 0,
             last: None,
             epochs_told: 0,
         }
@@ -111,6 +114,11 @@ impl Default for State {
 }
 
 impl State {
+    /// The number of the last change.
+    pub(super) fn change(&self) -> u64 {
+        self.change
+    }
+
     /// Notes that something else changed.
     pub(super) fn changed(&mut self) {
         self.change += 1;
@@ -118,6 +126,7 @@ impl State {
 
     pub(super) fn live(&mut self, progress: &Progress, report: &EpochReport) {
         self.change += 1;
+        self.of = progress.epochs;
         let value = json!({ "progress": progress, "report": report });
         self.live = Some(Kept { change: self.change, value });
         self.last = Some(report.clone());
@@ -198,6 +207,7 @@ impl State {
             "node": self.node,
             "points": self.points.kept.iter().filter(|one| one.change > seen).map(copy).collect::<Vec<_>>(),
             "ended": self.ended,
+            "of": self.of,
         }))
     }
 }

@@ -7,6 +7,7 @@ mod disk;
 mod families;
 mod loader;
 mod node;
+mod page;
 mod remote;
 mod selection;
 mod serve;

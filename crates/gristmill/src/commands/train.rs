@@ -66,7 +66,7 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
     page::check_listen(&config)?;
     let data = open_data(args, &config)?;
     let quiet = args.common.json;
-    let watched = Watched::open(&config, &args.report, &data.train, data.families.as_deref(), quiet)?;
+    let watched = Watched::open(&config, &args.report, &data.train, data.families.as_deref())?;
     let checkpoint = args.checkpoint.as_ref().map(|path| Checkpoint {
         path: path.clone(),
         every_batches: args.checkpoint_batches,

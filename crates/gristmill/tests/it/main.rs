@@ -10,6 +10,7 @@ mod families;
 mod interrupt;
 mod memory;
 mod options;
+mod page;
 mod profile;
 mod resume;
 mod serve;

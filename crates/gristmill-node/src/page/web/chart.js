@@ -54,7 +54,7 @@ class Chart {
   draw() {
     const width = this.plot.clientWidth;
     if (!this.data || !width) return;
-    const height = this.spec.wide ? 230 : 180, left = 52, right = 6, top = 8, bottom = 22;
+    const height = this.spec.wide ? 230 : 180, left = 58, right = 6, top = 8, bottom = 22;
     const fitted = this.fit(width - left - right), { xs, series } = fitted, n = xs.length;
     this.fitted = fitted;
     const stacked = this.spec.kind !== 'lines';
@@ -73,10 +73,9 @@ class Chart {
       root.append(s('line', { class: i ? 'gridline' : 'base', x1: left, x2: width - right, y1: y(v), y2: y(v) }));
       if (i % 2 === 0) root.append(s('text', { class: 'tick', x: left - 7, y: y(v) + 4, 'text-anchor': 'end' }, this.spec.format(v)));
     }
-    const labels = Math.max(2, Math.min(n, Math.floor(inner / 90)));
-    const marked = new Set();
-    for (let k = 0; k < labels && n; k += 1) marked.add(labels === 1 ? 0 : Math.round((k * (n - 1)) / (labels - 1)));
-    for (const i of marked) {
+    const room = Math.max(1, Math.floor(inner / 64));
+    const step = [1, 2, 5, 10, 20, 25, 50, 100, 200, 500].find((one) => n / one <= room) || Math.ceil(n / room);
+    for (let i = 0; i < n; i += step) {
       const anchor = this.spec.kind !== 'bars' && n > 1 ? (i === 0 ? 'start' : i === n - 1 ? 'end' : 'middle') : 'middle';
       root.append(s('text', { class: 'tick', x: this.x(i), y: height - 6, 'text-anchor': anchor }, this.spec.tick ? this.spec.tick(xs[i]) : String(xs[i] + 1)));
     }
@@ -123,7 +122,7 @@ class Chart {
       one.values.forEach((v, i) => {
         if (!known(v)) { pen = false; return; }
         const alone = !pen && !known(one.values[i + 1]);
-        path += `${pen ? 'L' : 'M'}${this.x(i).toFixed(1)} ${y(v).toFixed(1)}${alone ? 'h.01' : ''}`;
+        path += alone ? `M${(this.x(i) - 2).toFixed(1)} ${y(v).toFixed(1)}h4` : `${pen ? 'L' : 'M'}${this.x(i).toFixed(1)} ${y(v).toFixed(1)}`;
         pen = true;
       });
       const style = { stroke: one.color };

@@ -74,7 +74,7 @@ function dataView() {
     note.hidden = S.facts.stride <= 1;
     note.textContent = S.facts.stride > 1 ? `One in ${S.facts.stride} samples is followed; page.memory_bytes_max says how many.` : '';
     if (!items.length) body.replaceChildren(h('p', { class: 'card empty' }, none));
-    else if (kind === 'families') body.replaceChildren(...items.map((family) => h('section', { class: 'card family' }, h('h3', {}, plural(family.size, 'sample', 'samples')), h('div', { class: 'grid' }, family.members.map((one) => sample(one, true))), family.size > family.members.length ? h('p', { class: 'soft' }, `and ${grouped(family.size - family.members.length)} more`) : null)));
+    else if (kind === 'families') body.replaceChildren(h('div', { class: 'families' }, items.map((family) => h('section', { class: 'card family' }, h('h3', {}, plural(family.size, 'sample', 'samples')), h('div', { class: 'grid' }, family.members.map((one) => sample(one, true))), family.size > family.members.length ? h('p', { class: 'soft' }, `and ${grouped(family.size - family.members.length)} more`) : null))));
     else if (kind === 'stand-ins') body.replaceChildren(h('div', { class: 'pairs' }, items.map((one) => h('div', { class: 'card pair' }, sample(one.asked, true), h('span', { class: 'arrow' }, one.times === 1 ? 'once' : `${one.times} times`), sample(one.served, true)))));
     else body.replaceChildren(h('div', { class: 'grid' }, items.map((one) => sample(one))));
     foot.replaceChildren(...(items.length < total && !SAVED ? [h('button', { type: 'button', onclick: () => { loaded += WINDOW; load(); } }, `More (${grouped(items.length)} of ${grouped(total)})`)] : []));

@@ -5,7 +5,7 @@ const EPOCHS_MAX = 1000, POINTS_MAX = 1200;
 
 // Takes what came. Epochs and decisions that are known already are replaced.
 function take(news) {
-  if (news.whole || news.facts.boot !== S.boot) { S.epochs = []; S.decisions = []; S.points = []; S.of = 0; }
+  if (news.whole || news.facts.boot !== S.boot) { S.epochs = []; S.decisions = []; S.points = []; }
   S.facts = news.facts;
   S.boot = news.facts.boot;
   const fresh = new Set(news.epochs.map((row) => row.report.epoch));
@@ -17,6 +17,7 @@ function take(news) {
   S.live = news.live;
   S.node = news.node;
   S.ended = news.ended;
+  S.of = news.of;
   S.change = news.change;
 }
 
@@ -87,7 +88,14 @@ let due = false;
 function render() {
   if (due || !current) return;
   due = true;
-  requestAnimationFrame(() => { due = false; current.update(); document.body.dataset.ready = 'yes'; });
+  requestAnimationFrame(() => {
+    due = false;
+    const began = performance.now();
+    current.update();
+    // For whoever measures: when it was first drawn, and how long the last drawing took.
+    document.body.dataset.readyMs ??= Math.round(performance.now());
+    document.body.dataset.drawMs = (performance.now() - began).toFixed(1);
+  });
 }
 
 function status(kind, words) {

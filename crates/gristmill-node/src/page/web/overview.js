@@ -24,6 +24,12 @@ function rows() {
   return S.live ? [...S.epochs, { report: S.live.report, outcome: S.live.progress, live: true }] : S.epochs;
 }
 
+// The first batches of an epoch say little about it: until a quarter is over, the one before speaks.
+function steady() {
+  const progress = S.live?.progress, done = S.epochs[S.epochs.length - 1];
+  return progress && (!done || progress.batch > progress.batches / 4) ? rows().at(-1) : done;
+}
+
 function number(what) {
   const big = h('div', { class: 'big' }), more = h('div', { class: 'more' }), under = h('div', {});
   const root = h('section', { class: 'card number', 'aria-label': what }, h('div', { class: 'what' }, what), big, more, under);
@@ -57,7 +63,7 @@ function overview() {
     predicted: new Chart({ title: 'Predicted against measured', note: 'Time of an epoch as the split expected it, and as it was.', kind: 'lines', format: (v) => seconds(v) }),
     exchange: new Chart({ title: 'Exchange between ranks', note: 'What this rank sent and received.', kind: 'lines', format: (v) => bytes(v) }),
   };
-  const exchange = h('dl', { class: 'facts' }), exchangeCard = h('section', { class: 'card' }, h('h3', {}, 'Exchange, last epoch'), exchange);
+  const exchange = h('dl', { class: 'facts' }), exchangeCard = h('section', { class: 'card spread' }, h('h3', {}, 'Exchange, last epoch'), exchange);
   const grid = h('div', { class: 'charts' }), decided = h('section', {});
   const root = h('div', {}, verdict, h('div', { class: 'numbers' }, Object.values(numbers).map((one) => one.root)), grid, decided);
   const shown = new Map();
@@ -71,7 +77,7 @@ function overview() {
     const xs = all.map((row) => row.report.epoch), running = Boolean(S.live);
     const column = (name, color, of, more) => ({ name, color, values: all.map(of), ...more });
     bigNumbers(numbers, all, last, done);
-    verdict.replaceChildren(...sentence(last));
+    verdict.replaceChildren(...sentence(steady()));
     const scale = (row) => (as === 'share' ? wall(row) || 1 : 1000);
     show(charts.time, { xs, running, series: [column('training', 'var(--good)', (row) => Math.max(0, wall(row) - row.report.wait.total_ms) / scale(row)), ...WAITS.map(([key, name, color]) => column(name, color, (row) => row.report.wait[key] / scale(row)))] });
     const learned = all.some((row) => known(row.outcome?.accuracy));
@@ -116,8 +122,7 @@ function overview() {
 
 function bigNumbers(numbers, all, last, done) {
   const history = (of) => spark(S.epochs.slice(-60).map(of), 160, 26);
-  const progress = S.live?.progress, of = progress?.epochs || S.of || 0;
-  if (progress?.epochs) S.of = progress.epochs;
+  const progress = S.live?.progress, of = S.of;
   const at = last ? last.report.epoch + 1 : 0;
   const within = progress ? progress.batch / Math.max(1, progress.batches) : 1;
   const left = progress && done && of ? `about ${seconds((wall(done) / 1e3) * (of - at + 1 - within))} left` : progress ? `batch ${grouped(progress.batch)} of ${grouped(progress.batches)}` : S.ended ? 'the run is over' : at ? 'between epochs' : 'not begun';
@@ -126,6 +131,7 @@ function bigNumbers(numbers, all, last, done) {
     for (const key of ['speed', 'wait', 'kept', 'hit', 'right']) numbers[key].set('–');
     return;
   }
+  last = steady();
   const first = S.epochs[0], speed = last.report.samples_per_s;
   numbers.speed.set(rate(speed), '', first && first !== last ? `epoch 1: ${rate(first.report.samples_per_s)}` : `${plural(last.report.threads || 0, 'thread', 'threads')}`, history((row) => row.report.samples_per_s));
   const most = WAITS.map(([key, name]) => [last.report.wait[key], name]).sort((a, b) => b[0] - a[0])[0];
@@ -147,7 +153,9 @@ function sentence(last) {
   const out = w < 0.05 ? [h('b', {}, 'Training is kept fed'), `: it waited ${share(w, 1)} of the ${last.live ? 'running' : 'last'} epoch.`]
     : ['Training is ', h('b', {}, most[1]), ` ${share(most[0] / Math.max(1, wall(last)))} of the time`, w - most[0] / Math.max(1, wall(last)) > 0.02 ? ` (${share(w)} waiting in all).` : '.'];
   if (kept(last) < 0.995) out.push(` It trains on ${share(kept(last))} of the data.`);
-  if (last.report.selection?.bottleneck) out.push(h('span', { class: 'soft' }, ` ${last.report.selection.bottleneck}`));
+  if (last.report.selection?.bottleneck) out.push(h('small', { class: 'soft' }, `Measured before it: ${last.report.selection.bottleneck}.`));
+  const decided = [...S.decisions].sort((a, b) => b.epoch - a.epoch)[0];
+  if (decided) out.push(h('small', {}, h('a', { href: '#overview', onclick: (e) => { e.preventDefault(); $('decided')?.scrollIntoView(); } }, 'Last decision'), ` before epoch ${decided.epoch + 1}: ${decided.knob} ${decided.from} → ${decided.to}${known(decided.predicted) ? `, predicted ${times(decided.predicted)}` : ''}${known(decided.measured) ? `, measured ${times(decided.measured)}` : ''}.`));
   return out;
 }
 
@@ -159,5 +167,5 @@ function decisions() {
     h('div', { class: 'when' }, `epoch ${one.epoch + 1}`),
     h('div', {}, h('code', {}, one.knob), ` ${one.from} → ${one.to}`, h('span', { class: `tag ${/undo|undone|revert/.test(one.action) ? 'undone' : /mov/.test(one.action) ? 'moved' : ''}` }, one.action), h('p', { class: 'soft' }, one.reason)),
     known(one.predicted) || known(one.measured) ? h('div', { class: 'pm' }, bar('predicted', one.predicted), bar('measured', one.measured, true)) : h('div', {})));
-  return [h('h2', {}, 'What was decided, and why'), h('ul', { class: 'decisions' }, list)];
+  return [h('h2', { id: 'decided' }, 'What was decided, and why'), h('ul', { class: 'decisions' }, list)];
 }

@@ -5,10 +5,10 @@ const SVG = 'http://www.w3.org/2000/svg';
 function h(tag, attrs, ...children) {
   const el = document.createElement(tag);
   for (const [key, value] of Object.entries(attrs || {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === null || value === undefined || (value === false && !key.startsWith('aria-'))) continue;
     if (key.startsWith('on')) el.addEventListener(key.slice(2), value);
     else if (key === 'style') Object.entries(value).forEach(([k, v]) => el.style.setProperty(k, v));
-    else el.setAttribute(key, value === true ? '' : value);
+    else el.setAttribute(key, value === true && !key.startsWith('aria-') ? '' : value);
   }
   el.append(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
   return el;
@@ -72,7 +72,7 @@ function spark(values, width = 120, height = 24, label = '') {
   values.forEach((v, i) => {
     if (!known(v)) { pen = false; return; }
     const alone = !pen && !known(values[i + 1]);
-    path += `${pen ? 'L' : 'M'}${x(i).toFixed(1)} ${y(v).toFixed(1)}${alone ? 'h.01' : ''}`;
+    path += alone ? `M${(x(i) - 1.5).toFixed(1)} ${y(v).toFixed(1)}h3` : `${pen ? 'L' : 'M'}${x(i).toFixed(1)} ${y(v).toFixed(1)}`;
     pen = true;
   });
   root.append(s('path', { class: 'spark', d: path }));

@@ -49,7 +49,6 @@ impl Watched {
         reports: &[PathBuf],
         loader: &Loader,
         families: Option<&Families>,
-        quiet: bool,
     ) -> Result<Watched> {
         let options = config.settings().page();
         let files: Vec<PathBuf> = reports.iter().filter(|path| is_page(path)).cloned().collect();
@@ -71,9 +70,7 @@ impl Watched {
                 Err(error) => without(&error),
             }
         }
-        if let Some(shown) = listening.as_ref().filter(|_| !quiet) {
-            say(format_args!("page: {}", shown.url()));
-        }
+        listening.iter().for_each(|shown| say(format_args!("page: {}", shown.url())));
         Ok(Watched { page: Some(page), files, _listening: listening })
     }
 
@@ -113,6 +110,7 @@ impl Watched {
     pub(super) fn write(&self, quiet: bool) -> bool {
         let Some(page) = &self.page else { return true };
         page.ended();
+        page.linger();
         if self.files.is_empty() {
             return true;
         }

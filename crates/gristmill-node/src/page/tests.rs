@@ -1,1 +1,0 @@
-//! What a page keeps and shows, without a socket.
