@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange bench-simulator reference clean
+.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange bench-simulator reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -51,6 +51,15 @@ python: setup-mpi venv ## The Python package: format, types, stubs, tests
 	@$(VENV)/bin/mypy
 	@MYPYPATH=python $(PYTHON) -m mypy.stubtest gristmill._gristmill
 	@$(PYTHON) -m pytest
+
+page-test: setup ## The page in a real browser; needs Chromium (CHROMIUM names it)
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { echo "there is no chromium: install it, or set CHROMIUM" >&2; exit 1; }
+	@cargo test --locked -p gristmill-node --test it page
+	@cargo test --locked -p gristmill --test it page
+
+bench-page: setup ## The page of a run of 1.28 million samples, in a real browser, into bench/results
+	@cargo build --release --locked -p gristmill-node --example page
+	@scripts/bench-page.sh | tee bench/results/page.txt
 
 venv: setup
 	@scripts/venv.sh

@@ -8,6 +8,7 @@ mod exchange;
 mod families;
 mod loader;
 mod node;
+mod page;
 mod remote;
 mod selection;
 mod serve;

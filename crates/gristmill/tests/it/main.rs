@@ -14,6 +14,7 @@ mod memory;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod options;
+mod page;
 mod profile;
 mod resume;
 mod serve;
