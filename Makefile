@@ -59,7 +59,7 @@ page-test: setup ## The page in a real browser; needs Chromium (CHROMIUM names i
 
 bench-page: setup ## The page of a run of 1.28 million samples, in a real browser, into bench/results
 	@cargo build --release --locked -p gristmill-node --example page
-	@scripts/bench-page.sh | tee bench/results/page.txt
+	@python3 bench/page.py --browser "$${CHROMIUM:-chromium}" --out bench/results/page.txt
 
 venv: setup
 	@scripts/venv.sh
