@@ -224,11 +224,6 @@ impl Loader {
         Ok(self)
     }
 
-    /// The data set, to be kept.
-    pub fn shared_set(&self) -> Arc<DataSet> {
-        Arc::clone(&self.set)
-    }
-
     /// The data set.
     pub fn set(&self) -> &DataSet {
         &self.set

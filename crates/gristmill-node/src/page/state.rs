@@ -4,6 +4,7 @@
 //! came after, so a page that nothing happens on costs nothing. All lists are bounded: the last epochs and decisions
 //! are kept, and a node's points grow sparser as it grows older, so that its whole life is there.
 
+use crate::node::{NodeReport, Tier};
 use crate::report::EpochReport;
 use crate::serve::ServerReport;
 use serde::Serialize;
@@ -163,8 +164,8 @@ impl State {
         self.change += 1;
         self.node = Some(json!(report));
         let sets = || report.sets.iter().map(|set| &set.node);
-        let tiers = |of: fn(&crate::node::NodeReport) -> [u64; 5]| -> [u64; 5] {
-            [0, 1, 2, 3, 4].map(|tier| sets().map(|node| of(node)[tier]).sum())
+        let tiers = |of: fn(&NodeReport) -> [u64; Tier::ALL.len()]| {
+            Tier::ALL.map(|tier| sets().map(|node| of(node)[tier as usize]).sum::<u64>())
         };
         let value = json!({
             "up_s": report.up_s,

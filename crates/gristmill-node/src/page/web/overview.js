@@ -1,5 +1,5 @@
 // A run at a glance: five numbers, where the time goes, what was kept, where samples came from, and what was decided.
-const TIERS = [['memory', 'var(--good)'], ['disk', 'var(--disk)'], ['peer', 'var(--peer)'], ['upstream', 'var(--up)'], ['store', 'var(--store)']];
+const TIERS = [['memory', 'var(--good)'], ['disk', 'var(--disk)'], ['peer', 'var(--peer)'], ['upstream', 'var(--up)'], ['store', 'var(--store)'], ['held', 'var(--held)']];
 const WAITS = [['fetch_ms', 'waiting for fetch', 'var(--fetch)'], ['decode_ms', 'waiting for decode', 'var(--decode)'], ['ops_ms', 'waiting for other ops', 'var(--ops)'], ['hand_over_ms', 'waiting for hand-over', 'var(--hand)']];
 const STAGES = ['var(--store)', 'var(--decode)', 'var(--good)', 'var(--ops)', 'var(--disk)', 'var(--hand)', 'var(--line2)'];
 
