@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split reference clean
+.PHONY: help demo test lint unit parity python setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -85,6 +85,14 @@ bench-split: build ## Where samples are cut: every policy over a slow link, into
 	  run="compare split $$data/$$set/images.tar --link 50Mbit --cores 0,0.5,1,2 --batch 16"; \
 	  { echo "command: gristmill compare split $$set/images.tar --link 50Mbit --cores 0,0.5,1,2 --batch 16"; $(BIN) $$run; echo; } | tee -a $$out; \
 	done
+
+bench-exchange: build venv ## Local, partial and global shuffling at up to 2,048 ranks, into bench/results (an hour or two; goes on where it was stopped)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@data="$${GRISTMILL_DATA:-../shared/data}/fashion-mnist"; mkdir -p bench/work; \
+	run="--ranks 8,64,512,2048 --fractions 0,0.05,0.1,0.2,0.3,0.9,global --seeds 2 --keep bench/work/exchange-small-model.jsonl --svg bench/results/exchange.svg"; \
+	{ echo "command: gristmill compare exchange fashion-mnist/train-images-idx3-ubyte.gz $$run"; \
+	  $(BIN) compare exchange "$$data/train-images-idx3-ubyte.gz" $$run; } | tee bench/results/exchange-small-model.txt
+	@$(PYTHON) bench/exchange.py --data fashion-mnist --out bench/results/exchange-normnet.txt --svg bench/results/exchange-normnet.svg
 
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt

@@ -1,4 +1,4 @@
-"""The networks that bench/selection.py trains, and how each is trained.
+"""The networks that bench/selection.py and bench/exchange.py train, and how each is trained.
 
 Small enough for a few processor cores: what is compared is which samples they see. Each has a narrower sibling, the
 proxy that ranks samples in place of the full network (Select via Proxy).
@@ -57,6 +57,29 @@ class ConvNet(nn.Module):
         return cast(torch.Tensor, self.layers(images))
 
 
+class NormNet(nn.Module):
+    """Two strided convolutions and a dense layer, each with batch norm, for 28 x 28 pictures."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, width, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, 2 * width, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(2 * width),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(98 * width, 8 * width, bias=False),
+            nn.BatchNorm1d(8 * width),
+            nn.ReLU(),
+            nn.Linear(8 * width, CLASSES),
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.layers(images))
+
+
 class Block(nn.Module):
     """Two 3 x 3 convolutions with batch norm around a shortcut."""
 
@@ -92,6 +115,51 @@ class ResNet(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return cast(torch.Tensor, self.head(self.layers(images).mean((2, 3))))
+
+
+class PartNorm(nn.Module):
+    """Batch norm of a batch that consists of equal parts, one per rank: each part by its own mean and variance.
+
+    So do ranks that train in parallel and share nothing but gradients. The running numbers follow the mean over parts.
+    """
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+
+    def __init__(self, features: int, parts: int, follow: float = 0.1, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.parts, self.follow, self.epsilon = parts, follow, epsilon
+        self.weight = nn.Parameter(torch.ones(features))
+        self.bias = nn.Parameter(torch.zeros(features))
+        self.register_buffer("running_mean", torch.zeros(features))
+        self.register_buffer("running_var", torch.ones(features))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return functional.batch_norm(
+                values, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.epsilon
+            )
+        parts = values.reshape(self.parts, len(values) // self.parts, values.shape[1], -1)
+        variance, mean = torch.var_mean(parts, dim=(1, 3), correction=0, keepdim=True)
+        with torch.no_grad():
+            count = parts.shape[1] * parts.shape[3]
+            unbiased = variance.mean(0).flatten() * (count / max(1, count - 1))
+            self.running_mean.lerp_(mean.mean(0).flatten(), self.follow)
+            if count > 1:
+                self.running_var.lerp_(unbiased, self.follow)
+        normal = (parts - mean) * torch.rsqrt(variance + self.epsilon)
+        scaled = normal * self.weight.view(1, 1, -1, 1) + self.bias.view(1, 1, -1, 1)
+        return scaled.reshape(values.shape)
+
+
+def in_parts(model: nn.Module, parts: int) -> nn.Module:
+    """The same network with batch norm part by part."""
+    for name, child in model.named_children():
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
+            setattr(model, name, PartNorm(child.num_features, parts))
+        else:
+            in_parts(child, parts)
+    return model
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,12 @@ leftovers=$(git grep -nE 'todo!\(|unimplemented!\(|FIX''ME|dbg!\(|#\[ignore' -- 
 paths=$(git grep -nE '(^|[^a-z])/(home|root)/' -- ':!*.lock' ':!scripts/tidy.sh' || true)
 [ -z "$paths" ] || fail "paths of one machine: $paths"
 
-# Arrows point down: core <- ops <- node <- train <- gristmill.
+# Arrows point down: core <- ops <- node <- train <- gristmill; core <- sim <- gristmill.
 depends() { grep -qE "^$2(\.workspace)? *=" <(sed -n '/^\[dependencies\]/,/^\[/p' "crates/$1/Cargo.toml"); }
 [ -z "$(sed -n '/^\[dependencies\]/,/^\[/p' crates/gristmill-core/Cargo.toml | grep -E '^[a-z]')" ] ||
   fail "gristmill-core has dependencies; it has none by design"
+[ "$(sed -n '/^\[dependencies\]/,/^\[/p' crates/gristmill-sim/Cargo.toml | grep -E '^[a-z]')" = "gristmill-core.workspace = true" ] ||
+  fail "gristmill-sim depends on more than gristmill-core; it simulates the decisions and nothing else"
 ! depends gristmill-ops gristmill-node || fail "gristmill-ops depends on gristmill-node"
 ! depends gristmill-node gristmill-train || fail "gristmill-node depends on the trainer"
 ! depends gristmill-train gristmill || fail "gristmill-train depends on the command line"

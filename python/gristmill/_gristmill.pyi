@@ -4,7 +4,19 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, final
 
-__all__ = ["Batch", "Choice", "Engine", "Epoch", "Exchange", "Memory", "Reader", "__version__", "order", "refusal"]
+__all__ = [
+    "Batch",
+    "Choice",
+    "Engine",
+    "Epoch",
+    "Exchange",
+    "ExchangeSimulation",
+    "Memory",
+    "Reader",
+    "__version__",
+    "order",
+    "refusal",
+]
 
 __version__: str
 
@@ -143,6 +155,26 @@ class Reader:
     def survives_fork(self) -> bool: ...
     def choice(self, settings: Sequence[tuple[str, str]]) -> Choice: ...
     def read(self, epoch: int, ids: Sequence[int]) -> Batch: ...
+
+@final
+class ExchangeSimulation:
+    def __new__(
+        cls,
+        labels: Sequence[int],
+        world: int,
+        batch: int,
+        seed: int,
+        *,
+        fraction: float | None,
+        partition: str = "even",
+        choose: str = "uniform",
+        form: str = "derangement",
+    ) -> ExchangeSimulation: ...
+    @property
+    def epoch(self) -> int: ...
+    def order(self, importance: bytes) -> bytes: ...
+    def commit(self) -> int: ...
+    def divergence(self) -> tuple[float, float] | None: ...
 
 def refusal(rank: int, why: str) -> bytes: ...
 def order(

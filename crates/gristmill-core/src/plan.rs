@@ -155,7 +155,7 @@ impl Plan {
 
     /// The samples of this rank's batch `batch`, in order; empty past the end.
     pub fn batch(&self, batch: u32) -> impl ExactSizeIterator<Item = SampleId> + '_ {
-        self.places(batch).map(|place| SampleId(self.order[place % self.order.len()]))
+        self.batch_of(self.shape.rank, batch)
     }
 
     /// How many samples batch `batch` has; 0 past the end.
@@ -167,7 +167,19 @@ impl Plan {
     pub fn sample(&self, batch: u32, slot: usize) -> SampleId {
         let places = self.places(batch);
         assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
-        SampleId(self.order[(places.start + slot) % self.order.len()])
+        self.at(places.start + slot)
+    }
+
+    /// The samples of batch `batch` of another rank, in order; empty past the end.
+    pub fn batch_of(&self, rank: u32, batch: u32) -> impl ExactSizeIterator<Item = SampleId> + '_ {
+        self.places_of(rank, batch).map(|place| self.at(place))
+    }
+
+    /// Sample `slot` of batch `batch` of another rank. Panics outside of the plan.
+    pub fn sample_of(&self, rank: u32, batch: u32, slot: usize) -> SampleId {
+        let places = self.places_of(rank, batch);
+        assert!(slot < places.len(), "slot {slot} of batch {batch} is not in the plan");
+        self.at(places.start + slot)
     }
 
     /// Where in the order of the whole epoch sample `slot` of batch `batch` stands. Panics outside of the plan.
@@ -193,8 +205,20 @@ impl Plan {
         self.shape.cut(self.order.len() as u32)
     }
 
+    /// The sample at a place of the global order, which begins again past its end.
+    #[inline]
+    fn at(&self, place: usize) -> SampleId {
+        // Hardly any place is past the end, and a division takes longer than all the rest.
+        let place = if place < self.order.len() { place } else { place % self.order.len() };
+        SampleId(self.order[place])
+    }
+
     /// Where in the global order (wrapping past its end) this rank's batch lies.
     fn places(&self, batch: u32) -> Range<usize> {
+        self.places_of(self.shape.rank, batch)
+    }
+
+    fn places_of(&self, rank: u32, batch: u32) -> Range<usize> {
         let (full, rest) = self.cut();
         let share = if batch < full {
             self.shape.batch
@@ -204,7 +228,7 @@ impl Plan {
             return 0..0;
         };
         let global = self.shape.batch as usize * self.shape.world as usize;
-        let start = batch as usize * global + self.shape.rank as usize * share as usize;
+        let start = batch as usize * global + rank as usize * share as usize;
         start..start + share as usize
     }
 }
@@ -293,6 +317,7 @@ mod tests {
                     prop_assert!(plan.batch_len(b) > 0);
                     for (slot, id) in plan.batch(b).enumerate() {
                         prop_assert_eq!(plan.sample(b, slot), id);
+                        prop_assert_eq!(plans[0].sample_of(plan.shape().rank, b, slot), id);
                     }
                     let short = plan.batch_len(b) < batch as usize;
                     prop_assert!(!short || (b + 1 == plan.batches() && !drop_last));

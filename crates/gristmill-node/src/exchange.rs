@@ -16,6 +16,7 @@ mod local;
 mod options;
 mod pledge;
 mod position;
+mod ready;
 mod report;
 mod rounds;
 mod settle;
@@ -24,11 +25,11 @@ mod transport;
 
 pub use driver::{Driver, Finishing};
 pub use exchanger::Exchanger;
-pub(crate) use exchanger::{Scene, Terms};
 pub use fill::{Filled, Filling};
 pub use local::Local;
 pub use options::{ExchangeSettings, Fraction, Hold};
 pub use pledge::refusal;
+pub(crate) use ready::{Scene, Terms};
 pub use report::ExchangeReport;
 pub use transport::Transport;
 

@@ -178,6 +178,8 @@ pub struct SplitOptions {
     pub upstream_cores: Option<f64>,
     /// The cores that finish samples here, instead of the number of threads.
     pub local_cores: Option<f64>,
+    /// Whether the node's ops take the cores of this machine, instead of what its address says.
+    pub same_machine: Option<bool>,
 }
 
 impl Default for SplitOptions {
@@ -191,6 +193,7 @@ impl Default for SplitOptions {
             accelerator_samples_per_s: None,
             upstream_cores: None,
             local_cores: None,
+            same_machine: None,
         }
     }
 }

@@ -4,6 +4,8 @@
 //! entropy. A [`Trainer`] runs it over a loader's epochs, gives the loader its feedback, and can be stopped and resumed at any
 //! batch with the same bits at the end.
 //!
+//! [`ranks`] trains as many ranks do together, from samples that each of them holds, to show what an exchange is worth.
+//!
 //! Deliberately not here: convolutions, other optimisers, several threads per product, accelerators. Real models are
 //! trained by PyTorch through the Python package; this one exists to show every claim without it.
 
@@ -13,6 +15,7 @@ mod loss;
 mod matrix;
 mod model;
 mod optimiser;
+pub mod ranks;
 mod trainer;
 
 pub use loss::{Facts, softmax_cross_entropy};

@@ -52,6 +52,14 @@ impl Mlp {
         Mlp { inputs, hidden: layers, last, logits: Vec::new(), back: [Vec::new(), Vec::new()] }
     }
 
+    /// The same model, whose training batches consist of `parts` equal parts, one after the other: batch norm treats each as
+    /// a batch of its own. One step on such a batch is a step of data-parallel SGD with as many ranks.
+    #[must_use]
+    pub fn in_parts(mut self, parts: usize) -> Mlp {
+        self.hidden.iter_mut().for_each(|layer| layer.norm.set_parts(parts));
+        self
+    }
+
     /// Numbers per sample.
     pub fn inputs(&self) -> usize {
         self.inputs
@@ -157,6 +165,25 @@ mod tests {
                 });
                 close(&format!("{hidden:?} param {which}"), grad, &by);
             }
+        }
+    }
+
+    #[test]
+    fn a_step_on_a_batch_of_parts_is_the_mean_over_the_ranks() {
+        let (labels, weights) = ([0, 1, 2, 1, 0, 2], [1.0, 0.5, 2.0, 1.0, 0.7, 1.5]);
+        let x = numbers(8, 6 * 5);
+        let learned = |model: &Mlp, rows: std::ops::Range<usize>| {
+            let mut model = model.clone();
+            let (part, own) = (&x[rows.start * 5..rows.end * 5], &labels[rows.clone()]);
+            model.learn(part, own, &weights[rows], &mut Facts::default());
+            model.params().flat_map(|param| param.grad.clone()).collect::<Vec<f32>>()
+        };
+        let model = Mlp::new(5, &[6, 4], 3, 9);
+        let ranks = [learned(&model, 0..3), learned(&model, 3..6)];
+        let whole = learned(&model.in_parts(2), 0..6);
+        for (i, grad) in whole.iter().enumerate() {
+            let mean = f32::midpoint(ranks[0][i], ranks[1][i]);
+            assert!((grad - mean).abs() < 1e-5, "{i}: {grad} {mean}");
         }
     }
 

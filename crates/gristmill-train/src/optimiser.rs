@@ -41,15 +41,19 @@ impl Schedule {
     /// The factor of the rate in `epoch` of `epochs`, at a step of that epoch. The first epoch warms up: its steps
     /// rise evenly to the full rate.
     pub fn factor(self, epoch: u64, epochs: u64, step: u64, steps: u64) -> f32 {
-        let part = epoch as f64 / epochs.max(1) as f64;
-        let fallen = match self {
+        let fallen = self.fallen(epoch as f64 / epochs.max(1) as f64);
+        let warm = if epoch == 0 { (step + 1) as f64 / steps.max(1) as f64 } else { 1.0 };
+        (fallen * warm.min(1.0)) as f32
+    }
+
+    /// The factor of the rate after this part of a training, without any warm-up.
+    pub(crate) fn fallen(self, part: f64) -> f64 {
+        match self {
             Schedule::Cosine => f64::midpoint(1.0, (part * std::f64::consts::PI).cos()),
             Schedule::Step if part < 0.5 => 1.0,
             Schedule::Step if part < 0.75 => 0.1,
             Schedule::Step => 0.01,
-        };
-        let warm = if epoch == 0 { (step + 1) as f64 / steps.max(1) as f64 } else { 1.0 };
-        (fallen * warm.min(1.0)) as f32
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! Deliberately not here: printing (the caller watches), opening data sets, and choosing samples (the loader's).
 
 mod evaluate;
-mod input;
+pub(crate) mod input;
 mod row;
 mod state;
 mod step;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use step::Pending;
 
 /// How long a wish to stop may go unheard.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// The most weights that a model may have.
 const WEIGHTS_MAX: usize = 1 << 28;
 /// How much narrower the layers of a small model are that selection goes by, and how narrow they may become.
@@ -53,7 +53,7 @@ pub struct TrainOptions {
 }
 
 impl TrainOptions {
-    fn check(&self, inputs: usize, classes: usize) -> Result<()> {
+    pub(crate) fn check(&self, inputs: usize, classes: usize) -> Result<()> {
         let positive = |value: f32| value.is_finite() && value > 0.0;
         let share = |value: f32| (0.0..1.0).contains(&value);
         if self.epochs == 0 {
@@ -157,6 +157,16 @@ pub enum Ended {
     Stopped,
 }
 
+/// How many numbers a sample has, and how many classes there are.
+pub(crate) fn sizes(loader: &Loader) -> Result<(usize, usize)> {
+    let output = loader.output().ok_or_else(|| {
+        Error::config("raw bytes cannot be trained on").hint("choose a recipe with --recipe")
+    })?;
+    let catalog = loader.set().catalog();
+    let labels = catalog.labels()?.iter().max().map_or(0, |max| *max as usize + 1);
+    Ok((output.shape().iter().product(), catalog.classes().len().max(labels)))
+}
+
 /// A model in training.
 #[derive(Debug)]
 pub struct Trainer {
@@ -184,13 +194,7 @@ struct Phase {
 impl Trainer {
     /// A new model for the data of `train`.
     pub fn new(options: TrainOptions, train: &Loader) -> Result<Trainer> {
-        let output = train.output().ok_or_else(|| {
-            Error::config("raw bytes cannot be trained on").hint("choose a recipe with --recipe")
-        })?;
-        let inputs = output.shape().iter().product();
-        let catalog = train.set().catalog();
-        let labels = catalog.labels()?.iter().max().map_or(0, |max| *max as usize + 1);
-        let classes = catalog.classes().len().max(labels);
+        let (inputs, classes) = sizes(train)?;
         options.check(inputs, classes)?;
         let model = Mlp::new(inputs, &options.hidden, classes, options.seed);
         Ok(Trainer {

@@ -7,10 +7,14 @@
 
 mod compare;
 mod serve;
+mod simulate;
 mod train;
 
-pub(crate) use compare::{CompareCacheArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs};
+pub(crate) use compare::{
+    CompareCacheArgs, CompareExchangeArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs,
+};
 pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
+pub(crate) use simulate::SimulateArgs;
 pub(crate) use train::{Falls, ModelArgs, TrainArgs};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -34,6 +38,8 @@ Examples:
   gristmill compare selection                          ways to select samples, side by side
   gristmill compare cache                              ways to keep samples, side by side
   gristmill compare split photos                       ways to run the first ops near the data
+  gristmill simulate --ranks 2048 --fraction 0.3       what an epoch would cost on 2,048 ranks
+  gristmill compare exchange                           how much ranks must swap
   gristmill config show                                every setting and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -72,6 +78,27 @@ Examples:
   gristmill profile s3://bucket/train --compute 2500 --save profile.json   2,500 samples per second"
     )]
     Profile(Box<ProfileArgs>),
+    /// Predict epochs at any scale: the real exchange between thousands of ranks on modelled hardware
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "\
+Who holds, sends and trains what is decided as in a real run; disks, links, cores, accelerators and the store are modelled. \
+After every epoch it is checked that no sample was lost, doubled or trained where it is not held. The same options and seed \
+give the same figures, bit for bit.
+
+Examples:
+  gristmill simulate --ranks 2048 --samples 1280000 --epochs 90 --fraction 0.3
+  gristmill simulate --shuffle global,local,partial --store 2GB --labels sorted --svg mixing.svg
+  gristmill simulate --fault slow-disk:3:8 --fault lost-node:7:2 --link 1Gbit
+  gristmill profile /data/train --recipe imagenet-train --step-ms 180 --save p.json; gristmill simulate --profile p.json
+
+JSON fields of an epoch: shuffle, epoch, epoch_s and its causes compute_s, disk_s, cpu_s, exchange_s, store_s, slowest_s, \
+restart_s; batches, trained, again, left, exchanged, balanced, exchanged_bytes, stored, store_bytes, held_share (the most \
+a rank held, of the data), seen_share, seen_least, seen_most (of the data, so far), divergence, divergence_expected, \
+restarts, refilled. After them one object per shuffle with \"total\": true: sums, the time to fill the slices (fill_s), and \
+what was simulated (setup)."
+    )]
+    Simulate(Box<SimulateArgs>),
     /// Find near-duplicates, and show them as pictures
     #[command(after_help = "\
 Two samples are relatives if their 64-bit perceptual hashes differ in few bits. Hashing reads \
@@ -205,7 +232,7 @@ pub(crate) struct ProfileArgs {
     /// How long each measurement may take
     #[arg(long, default_value_t = 10.0, value_name = "S")]
     pub(crate) seconds: f64,
-    /// Write the profile to FILE as JSON
+    /// Write the profile to FILE as JSON, e.g. for `gristmill simulate --profile`
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
     /// Slow the store down: time before the first byte of each read
@@ -318,6 +345,9 @@ local_cpu_s, stages (samples by stage), fallbacks (samples that came raw though 
 link_bytes_per_s, link (namespace or throttle), accelerator_samples_per_s, reason."
     )]
     Split(Box<CompareSplitArgs>),
+    /// Local, partial and global shuffling at many ranks: accuracy, and the smallest fraction that is enough
+    #[command(allow_negative_numbers = true, after_help = compare::EXCHANGE_HELP)]
+    Exchange(Box<CompareExchangeArgs>),
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,8 +10,10 @@ mod config;
 mod families;
 mod profile;
 mod ranks;
+mod rate;
 mod scale;
 mod serve;
+mod simulate;
 mod source;
 mod status;
 mod train;
@@ -39,6 +41,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             check::check(&source, content, decode, &common)
         }
         Command::Profile(args) => profile::profile(&args),
+        Command::Simulate(args) => simulate::simulate(&args),
         Command::Families(args) => families::families(&args),
         Command::Bench(Bench::Load(args)) => bench::load(&args),
         Command::Bench(Bench::Scale(args)) => scale::scale(&args),
@@ -48,6 +51,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Compare(Compare::Selection(args)) => compare::selection(&args),
         Command::Compare(Compare::Cache(args)) => compare::cache(&args),
         Command::Compare(Compare::Split(args)) => compare::split(&args),
+        Command::Compare(Compare::Exchange(args)) => compare::exchange(&args),
         Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),
     }

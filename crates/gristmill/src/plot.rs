@@ -165,6 +165,22 @@ pub(crate) fn scatter(words: Words<'_>, points: &[Named]) -> String {
     out
 }
 
+/// Several plots as one picture, `columns` in a row.
+pub(crate) fn beside(plots: &[String], columns: usize) -> String {
+    let columns = columns.clamp(1, plots.len().max(1));
+    let (width, height) = (WIDTH * columns as f64, HEIGHT * plots.len().div_ceil(columns) as f64);
+    let mut out =
+        format!("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n");
+    for (i, plot) in plots.iter().enumerate() {
+        let (x, y) = ((i % columns) as f64 * WIDTH, (i / columns) as f64 * HEIGHT);
+        // A plot within a plot has a place and a size; the rest of its head stays.
+        let place = format!("<svg x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" ");
+        out.push_str(&plot.replacen("<svg ", &place, 1));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
 /// Page, title, grid, ticks and the names of the axes.
 fn frame(words: Words<'_>, x: &Axis, y: &Axis) -> String {
     let mut out = format!(

@@ -26,6 +26,8 @@ pub fn divergence(owners: &Owners, labels: &[u32]) -> Divergence {
     let shares: Vec<f64> = totals.iter().map(|&total| f64::from(total) / samples).collect();
     let mut counts = vec![0_u32; totals.len()];
     let (mut sum, mut expected) = (0.0, 0.0);
+    // Slices have one of two lengths, and those of one length come together.
+    let (mut chance_len, mut chance) = (0, 0.0);
     for rank in 0..owners.world() {
         let held = owners.held(rank);
         counts.fill(0);
@@ -37,11 +39,14 @@ pub fn divergence(owners: &Owners, labels: &[u32]) -> Divergence {
         let here = held.len() as f64;
         let apart = |(&count, &share): (&u32, &f64)| (f64::from(count) / here - share).abs();
         sum += counts.iter().zip(&shares).map(apart).sum::<f64>() / 2.0;
-        // The mean absolute deviation of a count drawn without replacement, by its normal approximation.
-        let without = (samples - here) / (samples - 1.0).max(1.0);
-        let spread =
-            |share: &f64| (2.0 * share * (1.0 - share) * without / (std::f64::consts::PI * here)).sqrt();
-        expected += shares.iter().map(spread).sum::<f64>() / 2.0;
+        if held.len() != chance_len {
+            // The mean absolute deviation of a count drawn without replacement, by its normal approximation.
+            let without = (samples - here) / (samples - 1.0).max(1.0);
+            let spread =
+                |share: &f64| (2.0 * share * (1.0 - share) * without / (std::f64::consts::PI * here)).sqrt();
+            (chance_len, chance) = (held.len(), shares.iter().map(spread).sum::<f64>() / 2.0);
+        }
+        expected += chance;
     }
     let ranks = f64::from(owners.world());
     Divergence { mean: sum / ranks, expected: expected / ranks }

@@ -1,6 +1,7 @@
 //! Where a node is: `grist://host:port/name`, `grists://` for TLS, or `grist+unix:///path?set=name`.
 
 use crate::{Error, Result};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use url::Url;
 
@@ -82,6 +83,16 @@ impl Address {
         }
     }
 
+    /// Whether it can only be on this machine.
+    pub fn is_here(&self) -> bool {
+        match self {
+            Address::Unix { .. } => true,
+            Address::Tcp { host, .. } => {
+                host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            }
+        }
+    }
+
     /// The data set; "" if the node has only one.
     pub fn name(&self) -> &str {
         match self {
@@ -112,6 +123,8 @@ mod tests {
         ] {
             assert_eq!(Address::parse(text).unwrap(), address, "{text}");
             assert!(Address::is_node(text));
+            let here = text.contains("unix") || text.contains("::1");
+            assert_eq!(address.is_here(), here, "{text}");
         }
         for (text, word) in [
             ("grist://", "host"),

@@ -140,7 +140,10 @@ mod tests {
         let said: Vec<Vec<u8>> = (0..3)
             .map(|rank| if rank == 2 { refusal(2, "no data") } else { three()[rank as usize].to_bytes() })
             .collect();
-        assert!(agree(&said, 3).is_err_and(|e| e.to_string().contains("rank 2 cannot take part in the exchange: no data")));
+        assert!(
+            agree(&said, 3)
+                .is_err_and(|e| e.to_string().contains("rank 2 cannot take part in the exchange: no data"))
+        );
         let mut wrong = three();
         wrong[1].rank = 2;
         assert!(error(&wrong).contains("rank 1 goes by the number of another rank"));

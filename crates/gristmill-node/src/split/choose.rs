@@ -77,6 +77,7 @@ impl Splitter {
         // Copies, so that the threads that measure are not held up.
         let guard = self.lock();
         let (pictures, profile) = (guard.pictures.clone(), guard.profile.clone());
+        let same_machine = guard.same_machine;
         drop(guard);
         let mut stages: Vec<u8> = STAGES.map(|stage| stage as u8).to_vec();
         stages.extend(self.options.lossy.then_some(Stage::Lossy as u8));
@@ -105,7 +106,9 @@ impl Splitter {
                 // The node would send it raw.
                 let pointless = matches!(stage, Stage::Cut | Stage::Packed) && bytes >= f64::from(raw_bytes);
                 if !(pointless || stage == Stage::Cut && !can_cut) {
-                    kept.push(Choice { bytes, ..*choice });
+                    // On one machine the node's work is done by the cores that do ours.
+                    let local_s = choice.local_s + if same_machine { choice.upstream_s } else { 0.0 };
+                    kept.push(Choice { bytes, local_s, ..*choice });
                 }
             }
             if kept.is_empty() {

@@ -8,7 +8,7 @@ use super::facts::Pictures;
 use super::running::{Running, Table};
 use super::{Expected, SplitMode, SplitOptions, SplitReport};
 use crate::access::Access;
-use crate::client::{Client, Ready};
+use crate::client::{Address, Client, Ready};
 use crate::dataset::DataSet;
 use crate::{Error, Result};
 use futures::executor::block_on;
@@ -57,6 +57,8 @@ pub(super) struct State {
     accelerator_samples_per_s: Option<f64>,
     /// With what it was decided last, and for how many samples.
     decided: Option<(Resources, u64)>,
+    /// Whether the node's ops take the cores of this machine.
+    pub(super) same_machine: bool,
 }
 
 /// Whether it is known how fast the node is.
@@ -110,6 +112,7 @@ impl Splitter {
             link_bytes_per_s: None,
             accelerator_samples_per_s: None,
             decided: None,
+            same_machine: false,
         };
         Ok(Some(Arc::new(Splitter {
             local_cores: options.local_cores.unwrap_or(threads.min(cores) as f64),
@@ -174,6 +177,8 @@ impl Splitter {
         let limits = Limits { pixels_max: self.pixels_max, ..pipeline.limits() };
         let ready = block_on(client.prepare(recipe, limits));
         let ready = ready.map_err(|error| format!("everything comes raw: {error}"))?;
+        let is_here = || Address::parse(client.url()).is_ok_and(|address| address.is_here());
+        self.lock().same_machine = self.options.same_machine.unwrap_or_else(is_here);
         Ok((client, ready))
     }
 

@@ -137,6 +137,21 @@ fn every_stage_gives_the_same_batches() {
 }
 
 #[test]
+fn what_a_node_on_this_machine_does_costs_this_machine_too() {
+    let server = serve(serve_options());
+    let predicted = |same_machine| {
+        let mut options = split(SplitMode::Policy(SplitPolicy::All));
+        options.split.same_machine = same_machine;
+        let loader = loader(&behind(&server, ClientOptions::default()), options);
+        epoch(&loader, 0);
+        of(&epoch(&loader, 1).1).predicted.expect("it was decided").local_s
+    };
+    let (apart, together, found) = (predicted(Some(false)), predicted(Some(true)), predicted(None));
+    assert!(together > 2.0 * apart, "{together} s here against {apart} s");
+    assert!(found > 2.0 * apart, "the address says that it is here: {found} s against {apart} s");
+}
+
+#[test]
 fn every_policy_gives_the_same_batches_and_says_what_it_did() {
     let server = serve(serve_options());
     let wanted: Vec<Batches> = (0..3).map(plain).collect();

@@ -24,7 +24,7 @@ pub(super) fn evaluate(
         }
         match epoch.poll(super::SLICE)? {
             Polled::Batch(batch) => {
-                let x = inputs.of(&batch, model)?;
+                let x = inputs.of(&batch, model.inputs(), model.classes())?;
                 model.forward(x, Mode::Evaluate);
                 model.judge(&batch.labels, &vec![1.0; batch.len()], &mut facts);
                 loss += facts.loss.iter().map(|loss| f64::from(*loss)).sum::<f64>();

@@ -1,20 +1,18 @@
 //! From batches to the numbers that a model takes.
 
-use crate::model::Mlp;
 use gristmill_node::loader::{Batch, Data};
 use gristmill_node::{Error, Result};
 use gristmill_ops::Dtype;
 
 /// Room for numbers that have to be made from bytes.
 #[derive(Debug, Default)]
-pub(super) struct Inputs {
+pub(crate) struct Inputs {
     scaled: Vec<f32>,
 }
 
 impl Inputs {
     /// The samples of a batch, row after row. Labels are checked, so that a model can be indexed by them.
-    pub(super) fn of<'a>(&'a mut self, batch: &'a Batch, model: &Mlp) -> Result<&'a [f32]> {
-        let classes = model.classes();
+    pub(crate) fn of<'a>(&'a mut self, batch: &'a Batch, inputs: usize, classes: usize) -> Result<&'a [f32]> {
         if let Some((id, label)) = batch.ids.iter().zip(&batch.labels).find(|(_, l)| **l as usize >= classes)
         {
             return Err(Error::config(format!(
@@ -34,11 +32,10 @@ impl Inputs {
                 &self.scaled
             }
         };
-        if numbers.len() != batch.len() * model.inputs() {
+        if numbers.len() != batch.len() * inputs {
             let per_sample = numbers.len() / batch.len().max(1);
             return Err(Error::config(format!(
-                "a sample has {per_sample} numbers, but the model takes {}",
-                model.inputs()
+                "a sample has {per_sample} numbers, but the model takes {inputs}"
             ))
             .hint("train and test with the same recipe and size of pictures"));
         }

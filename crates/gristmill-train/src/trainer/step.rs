@@ -40,7 +40,7 @@ impl Trainer {
         if let Some(choice) = choice.filter(|choice| choice.judges()) {
             return self.judge(batch, choice, train.options().shape.batch as usize, steps);
         }
-        let x = self.inputs.of(batch, &self.model)?;
+        let x = self.inputs.of(batch, self.model.inputs(), self.model.classes())?;
         let loss = self.model.learn(x, &batch.labels, &batch.weights, &mut self.facts);
         self.note(loss, batch)?;
         self.step(batch.len(), steps);
@@ -48,7 +48,7 @@ impl Trainer {
     }
 
     fn judge(&mut self, batch: &Batch, choice: &Choice, size: usize, steps: u32) -> Result<()> {
-        let x = self.inputs.of(batch, &self.model)?;
+        let x = self.inputs.of(batch, self.model.inputs(), self.model.classes())?;
         self.model.forward(x, Mode::Evaluate);
         let loss = self.model.judge(&batch.labels, &batch.weights, &mut self.facts);
         choice.feedback(&said(batch, &self.facts))?;

@@ -130,3 +130,60 @@ pub(crate) struct CompareSplitArgs {
     #[command(flatten)]
     pub(crate) common: Common,
 }
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    mut_arg("seeds", |arg| arg.help("How often each case is trained, each time from another seed")),
+    mut_arg("epochs", |arg| arg.default_value("20")),
+    mut_arg("hidden", |arg| arg.default_value("64,32")),
+    mut_arg("lr", |arg| arg.default_value("0.2").help(
+        "The learning rate at its highest for a global batch of 256; it grows with the global batch, up to 16 times")),
+    mut_arg("batch", |arg| arg.help(
+        "Samples per batch on one rank [default: the power of two below the root of its samples, from 4 to 32]")),
+    mut_arg("threads", |arg| arg.help("Trainings at once, and threads that decode [default: one per core]")),
+)]
+pub(crate) struct CompareExchangeArgs {
+    #[command(flatten)]
+    pub(crate) ground: GroundArgs,
+    /// Numbers of ranks [default: 8,64,512,2048, as far as each rank has some batches of samples]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) ranks: Option<String>,
+    /// The shares of its samples that a rank exchanges per epoch: 0 is local shuffling, global is no partition at all; global
+    /// is always one of them
+    #[arg(long, value_name = "LIST", default_value = "0,0.1,0.3,0.9,global")]
+    pub(crate) fractions: String,
+    /// Who holds what in the beginning: even (drawn evenly), sorted (by class: the worst case)
+    #[arg(long, value_name = "LIST", default_value = "even,sorted")]
+    pub(crate) partition: String,
+    /// What a rank sends: uniform (any), class (what it has too much of), importance (what had a high loss)
+    #[arg(long, value_name = "LIST", default_value = "uniform,class,importance")]
+    pub(crate) choose: String,
+    /// Judge by a twelfth of the training data, which is then not trained: to choose settings without the test data
+    #[arg(long)]
+    pub(crate) holdout: bool,
+    /// Keep finished trainings in this file, and take from it what is there: the same command goes on where it was stopped
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep: Option<PathBuf>,
+    /// Write a picture: accuracy against the fraction, one curve per number of ranks
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// What is printed below the options of `compare exchange`.
+pub(crate) const EXCHANGE_HELP: &str = "\
+Data-parallel SGD with M ranks is one step on a batch of M parts, so M ranks are trained for real in one process: each \
+part is what its rank holds, and batch norm sees one part at a time, as ranks that share only gradients do. Who holds \
+what, what moves and in which order it is trained comes from the same code as in a real training.
+
+Cases are trained side by side, one per core. \"smallest\" is the smallest fraction from which on all that were tried are \
+within 0.5 points of global shuffling.
+
+Examples:
+  gristmill compare exchange --svg exchange.svg
+  gristmill compare exchange fashion-mnist/train-images-idx3-ubyte.gz --ranks 64,2048 --partition sorted --keep runs.jsonl
+
+JSON fields: ranks, fraction (a number, or \"global\"), partition, choose (what was not exchanged was not chosen: 0 and \
+global stand under the first one only), accuracy and accuracy_sd (shares), delta_points (against global, seed by seed), \
+delta_points_sd, moved_share (of the samples, per epoch), divergence (of the ranks' classes in the end: mean total \
+variation), loss, train_loss, samples, batch (per rank), global_batch, rate, steps, seeds, epochs. After them, with \
+\"summary\": true, one object per ranks, partition and choose: smallest_fraction (null if none is enough) and within_points.";

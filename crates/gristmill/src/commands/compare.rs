@@ -4,11 +4,13 @@
 //! share is here: the ground that all are trained on, and how figures of several seeds become one.
 
 mod cache;
+mod exchange;
 mod ground;
 mod selection;
 mod split;
 
 pub(super) use cache::cache;
+pub(super) use exchange::exchange;
 pub(super) use selection::selection;
 pub(super) use split::split;
 

@@ -7,6 +7,8 @@
 //! the recipe, which gives the CPU time that a sample takes. What the model takes must be told. The decision and its
 //! sentence are the steering's own.
 //!
+//! What is saved is what a simulation needs to know about the data, this machine and the store.
+//!
 //! Deliberately not here: emptying the system's file cache. Local files that were read lately come from memory, here
 //! as in a training.
 
@@ -21,10 +23,12 @@ use anyhow::Result;
 use forms::Forms;
 use gristmill_core::steer::{Bound, Profile, Steer, Verdict};
 use gristmill_node::Error;
+use gristmill_node::catalog::Catalog;
 use gristmill_node::config::{Config, Settings};
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, Polled};
 use gristmill_node::open;
+use gristmill_node::reader::Reader;
 use gristmill_node::report::EpochReport;
 use gristmill_ops::Recipe;
 use serde::Serialize;
@@ -38,7 +42,10 @@ const SECONDS_MAX: f64 = 3_600.0;
 /// The width of the longest bar.
 const BAR: f64 = 30.0;
 /// The number of the JSON fields' meaning; it changes when one of them does.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 2;
+
+/// The most reads that are made one at a time.
+const ALONE_READS: u32 = 16;
 
 /// What was measured, as printed and saved.
 #[derive(Debug, Serialize)]
@@ -47,9 +54,13 @@ struct Measured {
     source: String,
     digest: String,
     samples: u32,
+    data: Data,
     recipe: Option<String>,
     batch: u32,
     threads: usize,
+    /// Cores of this machine.
+    cores: usize,
+    prefetch_batches: usize,
     fetch: Fetch,
     prep: Option<Prep>,
     /// Sizes by op and what offloading would save; none without a recipe or for bare pixels.
@@ -60,6 +71,17 @@ struct Measured {
     reason: String,
 }
 
+/// What the catalog says about the samples.
+#[derive(Debug, Serialize)]
+struct Data {
+    bytes_mean: f64,
+    /// Standard deviation of sizes, as a share of the mean.
+    bytes_spread: f64,
+    classes: usize,
+    /// The share of the largest class.
+    class_share_max: f64,
+}
+
 #[derive(Debug, Serialize)]
 struct Fetch {
     samples_per_s: Option<f64>,
@@ -67,6 +89,8 @@ struct Fetch {
     bytes_per_sample: f64,
     /// Mean duration of one read; reads in flight overlap.
     read_ms: f64,
+    /// Median duration of a read when nothing else is read.
+    alone_ms: Option<f64>,
     /// Reads kept in flight; 0 where the threads read for themselves.
     reads_in_flight: usize,
     from_memory: bool,
@@ -104,7 +128,7 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<ExitCode> {
     let opened = catalogued(&args.source, None, &config, None, args.common.json)?;
     let catalog = Arc::clone(&opened.catalog);
     let set = Arc::new(open::data_set(opened.catalog, settings, &stop::asked)?);
-    let fetch = fetch(args, &config, &set)?;
+    let fetch = fetch(args, &config, &set, &catalog)?;
     let prep = recipe.as_ref().map(|recipe| prep(args, &config, &set, recipe)).transpose()?.flatten();
     let seconds = Duration::from_secs_f64(args.seconds);
     let forms = recipe
@@ -126,9 +150,12 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<ExitCode> {
         source: set.catalog().source().to_string(),
         digest: set.catalog().digest().to_string(),
         samples: set.catalog().len(),
+        data: data(&catalog)?,
         recipe: recipe.map(|_| settings.recipe().to_string()),
         batch: loader.shape.batch,
         threads: loader.threads,
+        cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        prefetch_batches: loader.prefetch_batches,
         fetch,
         prep,
         forms,
@@ -166,7 +193,41 @@ fn compute_rate(args: &ProfileArgs, settings: &Settings) -> Result<Option<f64>> 
     })
 }
 
-fn fetch(args: &ProfileArgs, config: &Config, set: &Arc<DataSet>) -> Result<Fetch> {
+/// Sizes and classes, as far as a simulation needs them.
+fn data(catalog: &Catalog) -> Result<Data> {
+    let (sizes, counts) = (catalog.sizes()?, catalog.class_counts()?);
+    let samples = sizes.len().max(1) as f64;
+    let mean = sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / samples;
+    let variance = sizes.iter().map(|&size| (f64::from(size) - mean).powi(2)).sum::<f64>() / samples;
+    Ok(Data {
+        bytes_mean: mean,
+        bytes_spread: if mean > 0.0 { variance.sqrt() / mean } else { 0.0 },
+        classes: counts.len(),
+        class_share_max: f64::from(counts.iter().copied().max().unwrap_or(0)) / samples,
+    })
+}
+
+/// How long a read takes when nothing else is read: some samples, spread over the data set, one at a time.
+fn alone(args: &ProfileArgs, config: &Config, catalog: &Arc<Catalog>) -> Result<Option<f64>> {
+    let reader = Reader::new(Arc::clone(catalog), None, config.settings().clone())?;
+    let end = Instant::now() + Duration::from_secs_f64(args.seconds / 4.0);
+    let (samples, mut took) = (catalog.len(), Vec::new());
+    for id in (0..samples).step_by((samples / ALONE_READS).max(1) as usize).take(ALONE_READS as usize) {
+        let start = Instant::now();
+        // One that cannot be read says nothing about the store; fetching has met and told it.
+        if reader.read(0, &[id]).is_ok() {
+            took.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        stop::check()?;
+        if Instant::now() > end {
+            break;
+        }
+    }
+    took.sort_by(f64::total_cmp);
+    Ok(took.get(took.len() / 2).copied())
+}
+
+fn fetch(args: &ProfileArgs, config: &Config, set: &Arc<DataSet>, catalog: &Arc<Catalog>) -> Result<Fetch> {
     let options = config.settings().loader();
     let reads_in_flight = match options.reads_in_flight {
         0 if set.immediate() => 0,
@@ -180,6 +241,7 @@ fn fetch(args: &ProfileArgs, config: &Config, set: &Arc<DataSet>) -> Result<Fetc
         bytes_per_s: if seconds > 0.0 { report.bytes as f64 / seconds } else { 0.0 },
         bytes_per_sample: report.bytes as f64 / samples.max(1.0),
         read_ms: report.fetch_ms / samples.max(1.0),
+        alone_ms: alone(args, config, catalog)?,
         reads_in_flight,
         from_memory: report.from_memory,
         measured_samples: report.processed,

@@ -94,9 +94,9 @@ fn killed_ranks_lose_and_double_nothing() {
         child.kill().unwrap();
         child.wait().unwrap();
         // Every sample is somewhere, whatever was under way; no slice has more than it may.
-        let mut held = slices(&hold);
-        assert!(held.iter().all(|held| held.len() <= 30), "{held:?}");
-        let mut all: Vec<u32> = held.drain(..).flatten().collect();
+        let there = slices(&hold);
+        assert!(there.iter().all(|ids| ids.len() <= 30), "{there:?}");
+        let mut all = there.concat();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all, (0..60).collect::<Vec<_>>(), "turn {turn}");

@@ -5,6 +5,7 @@
 mod bad_input;
 mod cache;
 mod commands;
+mod compare_exchange;
 mod compare_split;
 mod exchange;
 mod families;
@@ -16,6 +17,7 @@ mod options;
 mod profile;
 mod resume;
 mod serve;
+mod simulate;
 mod train;
 
 use std::path::{Path, PathBuf};

@@ -55,6 +55,13 @@ pub(super) const SPLIT: &[Key] = &[
         cores,
         show_auto
     ),
+    key!(
+        "split.same_machine",
+        "whether the node's ops take this machine's cores; auto goes by its address (a Unix socket, loopback)",
+        split.same_machine,
+        whether,
+        |whether: &Option<bool>| whether.map_or("auto".into(), |whether| whether.to_string())
+    ),
 ];
 
 /// The names that a mode may have, but for single stages.
@@ -71,6 +78,14 @@ fn link(text: &str) -> Result<Option<f64>, String> {
     match bytes_to::<1, BYTES_MAX>(text) {
         Ok(rate) => Ok(Some(rate as f64)),
         Err(expected) => Err(format!("auto or {expected}")),
+    }
+}
+
+fn whether(text: &str) -> Result<Option<bool>, String> {
+    if text == "auto" {
+        Ok(None)
+    } else {
+        boolean(text).map(Some).map_err(|expected| format!("auto or {expected}"))
     }
 }
 

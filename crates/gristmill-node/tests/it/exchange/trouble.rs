@@ -12,20 +12,22 @@ fn same(errors: &[String]) -> &str {
     &errors[0]
 }
 
+/// What one rank has otherwise.
+type Change = fn(u32, &mut LoaderOptions);
+
 #[test]
 fn ranks_that_differ_are_told() {
     let set = set(40);
     let other = super::set(44);
-    type Change = fn(u32, &mut LoaderOptions);
     let changes: [(&str, Change); 4] = [
         ("loader.seed is 11 on rank 0 but 12 on rank 2", |rank, options| {
-            options.seed += u64::from(rank == 2)
+            options.seed += u64::from(rank == 2);
         }),
         ("exchange.fraction is Fixed(0.3) on rank 0 but Fixed(0.4) on ranks 1 and 2", |rank, options| {
             options.exchange = Some(settings(if rank == 0 { 0.3 } else { 0.4 }));
         }),
         ("loader.batch is 5 on rank 0 but 6 on rank 1", |rank, options| {
-            options.shape.batch += u32::from(rank == 1)
+            options.shape.batch += u32::from(rank == 1);
         }),
         ("the number of samples is 40 on rank 0 but 44 on rank 1", |_, _| {}),
     ];

@@ -4,13 +4,12 @@
 //! own, which first profiles the data and the node, before any is measured; then the policies take turns epoch by epoch,
 //! so that whatever else the machine does falls on all of them. The batches of all must be the same to the last byte: that is checked, not believed.
 
-mod rate;
+mod cores;
 mod table;
 mod upstream;
 
 use crate::args::CompareSplitArgs;
-use crate::commands::catalogued;
-use crate::commands::train;
+use crate::commands::{catalogued, rate, train};
 use crate::output::{json, line, name, say};
 use crate::progress::{Progress, Unit};
 use crate::stop;
@@ -48,8 +47,8 @@ struct Side {
 pub(in crate::commands) fn split(args: &CompareSplitArgs) -> Result<ExitCode> {
     args.svg.iter().try_for_each(|path| train::check_folder("--svg", path))?;
     let policies = policies(&args.policies)?;
-    let all_cores = rate::cores(&args.cores)?;
-    let link_bytes_per_s = rate::bytes_per_s(&args.link)?;
+    let all_cores = cores::cores(&args.cores)?;
+    let link_bytes_per_s = rate::bytes_per_s("--link", &args.link)?;
     if args.epochs == 0 || args.epochs > EPOCHS_MAX {
         return Err(Error::config(format!("--epochs {} is not from 1 to {EPOCHS_MAX}", args.epochs)).into());
     }
@@ -149,7 +148,9 @@ fn loader(args: &CompareSplitArgs, upstream: &Upstream, policy: SplitPolicy) -> 
     let opened = catalogued(upstream.url(), None, &config, None, true)?;
     let set = Arc::new(open::data_set(opened.catalog, settings, &stop::asked)?);
     let options = settings.loader();
-    let split = SplitOptions { mode: SplitMode::Policy(policy), ..options.split };
+    // Whatever the link is, the node that was started for this computes on the cores that the loader has, too.
+    let same_machine = options.split.same_machine.or(Some(true));
+    let split = SplitOptions { mode: SplitMode::Policy(policy), same_machine, ..options.split };
     Ok(Loader::new(set, Some(&recipe), LoaderOptions { split, ..options })?)
 }
 
