@@ -163,7 +163,8 @@ class TorchPeers:
         try:
             work.wait(_LONG)
         except Exception as error:
-            raise GristmillError(f"rank {peer} is gone ({str(error).splitlines()[0]})") from error
+            why = str(error).partition(". ")[0].partition("\n")[0]
+            raise GristmillError(f"rank {peer} is gone ({why})") from error
 
     def gather(self, mine: bytes) -> list[bytes]:
         others = _others(self)

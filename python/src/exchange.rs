@@ -62,7 +62,7 @@ impl Exchange {
     /// Takes what all ranks said at the start, in the order of ranks.
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments come by value")]
     fn agree(&self, py: Python<'_>, pledges: Vec<Vec<u8>>) -> PyResult<()> {
-        enter::short(py, || self.inner.agree(&pledges))
+        enter::short(py, move || self.inner.agree(&pledges))
     }
 
     /// Gets what the slice lacks when an epoch begins.
@@ -84,7 +84,7 @@ impl Exchange {
     /// Takes what all ranks said about the epoch that they have begun, in the order of ranks.
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments come by value")]
     fn begun(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
-        enter::short(py, || self.inner.begun(&said))
+        enter::short(py, move || self.inner.begun(&said))
     }
 
     /// What is due once a batch is handed out: messages to send, messages to expect, and whether to ask again.
@@ -129,7 +129,7 @@ impl Exchange {
     /// Takes everybody's words; if all is well, the next epoch may begin, and what was sent may go.
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments come by value")]
     fn conclude(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
-        enter::short(py, || self.inner.conclude(&said).map(|_| ()))
+        enter::short(py, move || self.inner.conclude(&said).map(|_| ()))
     }
 
     /// Writes down what was concluded, and lets go of what was sent; the next epoch does it if nobody has.

@@ -135,8 +135,6 @@ def main() -> None:
     if TORCH:
         dist.init_process_group("gloo")
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        if TORCH and job.get("attempt", 0) != int(os.environ["TORCHELASTIC_RESTART_COUNT"]):
-            continue
         with Path(f"{job['out']}.{RANK}").open("w") as out:
             try:
                 run(job, out)

@@ -145,7 +145,11 @@ def check_told(folder: Path) -> None:
 
 def check_restarted(folder: Path, expected: list[list[dict[str, Any]]], samples: int) -> None:
     """What was handed out before the kill and after the restart is what an undisturbed run hands out."""
-    first, second = batches(folder / "killed"), batches(folder / "restarted")
+    # Those who lived on were told who had died, unless the launcher was quicker.
+    said = [line["error"] for rank in lines(folder / "killed") for line in rank if "error" in line]
+    assert all("rank 2 is gone" in words for words in said), said
+    first = [[line for line in rank if "batch" in line] for rank in lines(folder / "killed")]
+    second = batches(folder / "restarted")
     whole = []
     for rank in range(RANKS):
         begins = second[rank][0]["epoch"]
@@ -166,7 +170,7 @@ def kill_jobs(photos: Path, folder: Path) -> list[dict[str, Any]]:
     arguments = {**ARGUMENTS, "recipe": PICTURES, "hold": str(folder / "slices")}
     job = {"data": str(photos), "epochs": EPOCHS, "arguments": arguments}
     killed = {**job, "out": str(folder / "killed"), "kill": [2, 1, 1]}
-    return [killed, {**job, "out": str(folder / "restarted"), "goes_on": True, "attempt": 1}]
+    return [killed, {**job, "out": str(folder / "restarted"), "goes_on": True}]
 
 
 def test_mpirun_gives_what_threads_give(numbers: str, photos: Path, expected: Any, tmp_path: Path) -> None:
@@ -227,10 +231,11 @@ def test_mpirun_selects_alike_and_keeps_ranks_even(numbers: str, tmp_path: Path)
 def test_torchrun_gives_what_threads_give_and_survives_a_kill(
     numbers: str, photos: Path, expected: Any, tmp_path: Path
 ) -> None:
+    killed, again = kill_jobs(photos, tmp_path)
     jobs = [{"conform": True, "out": str(tmp_path / "conform")}]
-    jobs += plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path) + kill_jobs(photos, tmp_path)
-    # The launcher starts all ranks again when one dies.
-    done = launch([*TORCHRUN, "--max-restarts=1"], jobs, tmp_path)
+    jobs += [*plain_jobs(numbers, photos, tmp_path), *bad_jobs(numbers, photos, tmp_path), killed]
+    assert launch(TORCHRUN, jobs, tmp_path).returncode != 0, "the launcher ends the others when one dies"
+    done = launch(TORCHRUN, [again], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     check_conforms(tmp_path)
     for name in ("idx", "photos"):
@@ -243,11 +248,11 @@ def test_torchrun_gives_what_threads_give_and_survives_a_kill(
 def test_the_example_learns(command: list[str], tmp_path: Path) -> None:
     data = unpacked("fashion-mnist-4000-train", tmp_path)
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    run = [*command, str(ROOT / "examples" / "exchange.py"), data, "--epochs", "3"]
+    run = [*command, str(ROOT / "examples" / "exchange.py"), data, "--epochs", "2"]
     done = subprocess.run(run, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     right = [float(found) for found in re.findall(r"4000 samples over all ranks, ([0-9.]+)% right", done.stdout)]
-    assert len(right) == 3, done.stdout
+    assert len(right) == 2, done.stdout
     assert right[-1] > 70, right
     assert "exchange" in done.stdout
 
