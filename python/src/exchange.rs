@@ -60,7 +60,6 @@ impl Exchange {
     }
 
     /// Takes what all ranks said at the start, in the order of ranks.
-    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments come by value")]
     fn agree(&self, py: Python<'_>, pledges: Vec<Vec<u8>>) -> PyResult<()> {
         enter::short(py, move || self.inner.agree(&pledges))
     }
@@ -82,7 +81,6 @@ impl Exchange {
     }
 
     /// Takes what all ranks said about the epoch that they have begun, in the order of ranks.
-    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments come by value")]
     fn begun(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
         enter::short(py, move || self.inner.begun(&said))
     }
@@ -127,7 +125,6 @@ impl Exchange {
     }
 
     /// Takes everybody's words; if all is well, the next epoch may begin, and what was sent may go.
-    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments come by value")]
     fn conclude(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
         enter::short(py, move || self.inner.conclude(&said).map(|_| ()))
     }
