@@ -61,6 +61,8 @@ pub(super) struct State {
     pub(super) gone: Option<Vec<u32>>,
     /// What failed after an epoch was committed, to be told at the end of the next.
     pub(super) owed: Option<String>,
+    /// How long the next epoch had to wait until the slice was tidied up.
+    pub(super) swept_ms: f64,
     /// The report of the epoch that was committed last.
     pub(super) last: Option<(u64, ExchangeReport)>,
 }

@@ -14,6 +14,7 @@ use gristmill_core::plan::Shape;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// How a loader is made to exchange.
 #[derive(Debug, Clone)]
@@ -94,6 +95,7 @@ impl Exchanger {
             running: None,
             gone: None,
             owed: None,
+            swept_ms: 0.0,
             last: None,
         };
         let (handed, state) = (AtomicU32::new(0), Mutex::new(state));
@@ -157,9 +159,11 @@ impl Exchanger {
     /// Gets what this rank holds when `epoch` begins and its slice lacks; `progress` says whether to go on. Beginning an
     /// epoch does so too, without anybody to tell.
     pub fn fill(&self, epoch: u64, progress: &mut dyn FnMut(Filling) -> bool) -> Result<Filled> {
+        let start = Instant::now();
         self.sweep();
         let position = {
             let mut state = self.lock();
+            state.swept_ms += start.elapsed().as_secs_f64() * 1e3;
             if let Some(trouble) = &state.trouble {
                 return Err(Error::config(trouble.clone()));
             }
@@ -251,6 +255,8 @@ impl Exchanger {
             refilled: std::mem::take(&mut state.refilled),
             left: scene.left.len() as u32,
             again: scene.again,
+            // Tidying up after the epoch before holds this one up, so it counts as waiting for the exchange.
+            wait_ms: std::mem::take(&mut state.swept_ms),
             divergence: state.position.divergence(labels).mean,
             ..ExchangeReport::default()
         };
