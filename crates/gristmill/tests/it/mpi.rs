@@ -125,10 +125,10 @@ fn a_rank_that_is_killed_costs_no_sample() {
     place.run(&[&base[..], &["--ranks", "4", "--batches-out", "whole"]].concat()).good();
     let whole: Vec<_> = of_ranks(&place, "whole").iter().map(|path| epochs(path)).collect();
     let hold = place.path("slices");
-    let held = ["--hold", text(&hold), "--step-ms", "20"];
+    let on_disk = ["--hold", text(&hold), "--step-ms", "20"];
 
     // Until the middle of epoch 1: its exchange is under way, and that of epoch 0 is over.
-    let mut command = mpirun(&place, RANKS, &[&base[..], &held, &["--batches-out", "killed"]].concat());
+    let mut command = mpirun(&place, RANKS, &[&base[..], &on_disk, &["--batches-out", "killed"]].concat());
     let mut job = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let give_up = Instant::now() + Duration::from_mins(1);
     let killed = of_ranks(&place, "killed");
@@ -142,7 +142,7 @@ fn a_rank_that_is_killed_costs_no_sample() {
 
     let from = ["--from-epoch", "1", "--epochs", "3"];
     let again: Vec<&str> = base.iter().copied().filter(|word| !["--epochs", "4"].contains(word)).collect();
-    let args = [&again[..], &from, &held, &["--batches-out", "restarted"]].concat();
+    let args = [&again[..], &from, &on_disk, &["--batches-out", "restarted"]].concat();
     Ran::of(&mpirun(&place, RANKS, &args).output().unwrap()).good();
     let mut traces = Vec::new();
     for (rank, path) in of_ranks(&place, "restarted").iter().enumerate() {
