@@ -176,7 +176,7 @@ def train(samples: Samples, network: str, case: Case, seed: int, told: Told) -> 
             loss.backward()
             optimiser.step()
             losses[ids] = each.detach()
-            mean_loss += float(loss) / per_epoch
+            mean_loss += float(loss.detach()) / per_epoch
             step += 1
         moved += ranks.commit()
         told(epoch + 1, world.epochs)

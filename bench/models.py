@@ -140,16 +140,18 @@ class PartNorm(nn.Module):
                 values, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.epsilon
             )
         parts = values.reshape(self.parts, len(values) // self.parts, values.shape[1], -1)
-        variance, mean = torch.var_mean(parts, dim=(1, 3), correction=0, keepdim=True)
+        # First over pixels, which lie side by side: many times faster than over both at once.
+        mean = parts.mean(3, keepdim=True).mean(1, keepdim=True)
+        centred = parts - mean
+        variance = centred.square().mean(3, keepdim=True).mean(1, keepdim=True)
         with torch.no_grad():
             count = parts.shape[1] * parts.shape[3]
             unbiased = variance.mean(0).flatten() * (count / max(1, count - 1))
             self.running_mean.lerp_(mean.mean(0).flatten(), self.follow)
             if count > 1:
                 self.running_var.lerp_(unbiased, self.follow)
-        normal = (parts - mean) * torch.rsqrt(variance + self.epsilon)
-        scaled = normal * self.weight.view(1, 1, -1, 1) + self.bias.view(1, 1, -1, 1)
-        return scaled.reshape(values.shape)
+        factor = torch.rsqrt(variance + self.epsilon) * self.weight.view(1, 1, -1, 1)
+        return (centred * factor + self.bias.view(1, 1, -1, 1)).reshape(values.shape)
 
 
 def in_parts(model: nn.Module, parts: int) -> nn.Module:
