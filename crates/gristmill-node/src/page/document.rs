@@ -29,7 +29,7 @@ const SAVED: usize = 60;
 const SAVED_FAMILIES: usize = 24;
 /// Bytes of pictures in a saved page, and how long reading them may take: a run is over and somebody waits.
 const SAVED_BYTES_MAX: usize = 8 << 20;
-const SAVED_LIMIT: Duration = Duration::from_secs(60);
+const SAVED_LIMIT: Duration = Duration::from_mins(1);
 
 /// The page without data, which asks for them.
 pub(super) static LIVE: LazyLock<String> = LazyLock::new(|| document("null"));

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 /// Connections that may be open; more wait.
 const CONNECTIONS_MAX: usize = 32;
 /// How long one may stay; browsers open the next by themselves.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(60);
+const CONNECTION_LIMIT: Duration = Duration::from_mins(1);
 /// How long a request may take to arrive.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// The longest request.

@@ -75,7 +75,7 @@ fn train(shown: &Shown, epoch: u64) {
 /// Sends a request as it is and reads the answer to its end: the head, and the body.
 fn raw(at: SocketAddr, request: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     // One that is refused early may be cut off.

@@ -54,7 +54,7 @@ fn trained(place: &Place) {
 }
 
 /// Clicks and types its way through a saved page, and writes down what it met.
-const CLICKS: &str = r#"<script>
+const CLICKS: &str = r"<script>
 (async () => {
   const met = [];
   addEventListener('error', (e) => met.push(`fault ${e.message}: false`));
@@ -101,7 +101,7 @@ const CLICKS: &str = r#"<script>
   }
   fetch(`/met?${encodeURIComponent(met.join(', '))}`);
 })();
-</script></body>"#;
+</script></body>";
 
 /// Serves one page to a browser that is open until the page says what it met.
 fn meet(browser: &str, place: &Place, html: &str) -> String {
