@@ -70,8 +70,11 @@ pub(super) struct History {
 impl History {
     /// The history of `samples` in about `bytes_max`.
     pub(super) fn new(samples: u32, bytes_max: u64) -> History {
-        let least = (BASE_BYTES + 2 * DEPTH_MIN) * u64::from(samples);
-        let stride = least.div_ceil(bytes_max.max(1)).clamp(1, u64::from(samples.max(1))) as u32;
+        // One more where the last sample that is followed would be one too many.
+        let one = BASE_BYTES + 2 * DEPTH_MIN;
+        let stride = (one * u64::from(samples)).div_ceil(bytes_max.max(1)).max(1);
+        let over = u64::from(samples).div_ceil(stride) * one > bytes_max;
+        let stride = (stride + u64::from(over)).clamp(1, u64::from(samples.max(1))) as u32;
         let followed = u64::from(samples.div_ceil(stride));
         let depth = (bytes_max / followed.max(1)).saturating_sub(BASE_BYTES) / 2;
         let followed = followed as usize;
@@ -253,7 +256,7 @@ mod tests {
             (10_000_000, 64 << 20, 4, 9),
             (1_000, 1, 1_000, 1),
             (0, 64 << 20, 1, 32),
-            (u32::MAX, 64 << 20, 1_536, 8),
+            (u32::MAX, 64 << 20, 1_537, 8),
         ] {
             let history = History::new(samples, bytes);
             assert_eq!((history.stride(), history.depth()), (stride, depth), "{samples} samples");
