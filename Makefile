@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange reference clean
+.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange bench-simulator reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -52,6 +52,15 @@ python: setup-mpi venv ## The Python package: format, types, stubs, tests
 	@MYPYPATH=python $(PYTHON) -m mypy.stubtest gristmill._gristmill
 	@$(PYTHON) -m pytest
 
+page-test: setup ## The page in a real browser; needs Chromium (CHROMIUM names it)
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { echo "there is no chromium: install it, or set CHROMIUM" >&2; exit 1; }
+	@cargo test --locked -p gristmill-node --test it page
+	@cargo test --locked -p gristmill --test it page
+
+bench-page: setup ## The page of a run of 1.28 million samples, in a real browser, into bench/results
+	@cargo build --release --locked -p gristmill-node --example page
+	@python3 bench/page.py --browser "$${CHROMIUM:-chromium}" --out bench/results/page.txt
+
 venv: setup
 	@scripts/venv.sh
 
@@ -77,6 +86,9 @@ bench-cache: build venv ## Caches from a slow store, on the small model and on C
 	@$(PYTHON) bench/cache.py --data fashion-mnist --model convnet --out bench/results/cache-fashion-mnist-convnet.txt
 	@run="compare cache bench/work/selection-data/fashion-mnist/train-images-idx3-ubyte --epochs 30"; \
 	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/cache-small-model.txt
+
+bench-simulator: build ## Simulated epochs against measured ones of four ranks, into bench/results (some minutes)
+	@python3 bench/simulator.py --binary $(BIN) --out bench/results/simulator.txt
 
 bench-split: build ## Where samples are cut: every policy over a slow link, into bench/results (some minutes)
 	@data="$${GRISTMILL_DATA:-../shared/data}"; out=bench/results/split-run.txt; : > $$out; \

@@ -10,11 +10,13 @@ Users say ``exchange=0.3`` to a loader; nothing here is made by them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, TypeVar
@@ -61,7 +63,11 @@ def refuse(error: GristmillError, rank_world: tuple[int, int], patience_s: float
     except ConfigError:
         # There is no way to tell anybody; what is wrong here is the better thing to say.
         return
-    Speaker(peers).gather(_gristmill.refusal(rank_world[0], str(error)), patience_s)
+    speaker = Speaker(peers)
+    try:
+        speaker.gather(_gristmill.refusal(rank_world[0], str(error)), patience_s)
+    finally:
+        speaker.stop()
 
 
 class Speaker:
@@ -73,16 +79,20 @@ class Speaker:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._moved = time.monotonic()
-        threading.Thread(target=self._run, name="gristmill-exchange", daemon=True).start()
+        self._busy = False
+        self._thread = threading.Thread(target=self._run, name="gristmill-exchange", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            self._busy = True
             try:
                 if self._error is None:
                     job()
             except BaseException as error:
                 # Who lost patience has said why, and stopped what then failed.
                 self._error = self._error or error
+            self._busy = False
             self.moved()
 
     def moved(self) -> None:
@@ -136,9 +146,27 @@ class Speaker:
         )
 
     def stop(self) -> None:
-        """Ends the thread when it has ended what it does."""
-        self._peers.stop()
+        """Ends the thread, and what it may be doing."""
+        self._error = self._error or GristmillError("the exchange was stopped")
         self._jobs.put(None)
+        self._thread.join(0.1)
+        if self._busy:
+            self._peers.stop()
+        self._thread.join(5.0)
+        if not self._thread.is_alive():
+            self._peers.close()
+
+    def ends_with(self, owner: object) -> Speaker:
+        """The same; it is stopped when its owner is gone, or when the interpreter ends: threads of a library that
+        are still at work then would end the process with an abort."""
+        weakref.finalize(owner, self.stop)
+        return self
+
+
+def _close(engine: _gristmill.Exchange, speaker: Speaker) -> None:
+    """Ends the thread. An exchange under way is not concluded; one that is, is written down."""
+    engine.sweep()
+    speaker.stop()
 
 
 class Exchange:
@@ -151,6 +179,8 @@ class Exchange:
         self._patience_s = engine.patience_ms / 1e3
         self._peers = peers_here(rank_world, self._patience_s)
         self._speaker = Speaker(self._peers, engine.outstanding)
+        #: Ends it; so does the end of the interpreter.
+        self.close = weakref.finalize(self, _close, engine, self._speaker)
         engine.agree(self.gather(engine.pledge()))
 
     @property
@@ -194,6 +224,11 @@ class Exchange:
         self._round, self._rounds = 0, batches
         self._engine.begun(self.gather(self._engine.vow()))
 
+    def refuse(self, epoch: int, error: GristmillError) -> None:
+        """Tells the other ranks that this one cannot begin an epoch, so that none waits for it."""
+        with contextlib.suppress(GristmillError):
+            self._engine.begun(self.gather(self._engine.refuse(epoch, str(error))))
+
     def handed(self, batch: int) -> None:
         """A batch was handed out: what is due with it goes on its way."""
         self._speaker.begin(lambda: self._move(batch))
@@ -216,6 +251,7 @@ class Exchange:
                 messages.left()
                 self._speaker.moved()
             self._round += 1
+            self._engine.ease()
 
     def finish(self) -> None:
         """The epoch is over: waits until every rank has everything, and lets go of what was sent."""
@@ -223,10 +259,6 @@ class Exchange:
             return
         began = time.monotonic()
         self._speaker.call(lambda: self._move(self._rounds - 1), self._patience_s)
-        said = self.gather(self._engine.settle())
+        self._engine.conclude(self.gather(self._engine.settle()))
         self._engine.waited((time.monotonic() - began) * 1e3)
-        self._engine.commit(said)
-
-    def close(self) -> None:
-        """Ends the thread; an exchange under way is not committed."""
-        self._speaker.stop()
+        self._speaker.begin(self._engine.sweep)

@@ -311,7 +311,12 @@ class Loader(Chooser, Generic[A]):
     def _begin(self) -> _gristmill.Epoch:
         if self._exchange is not None:
             self._exchange.fill(self._epoch)
-        running = self._engine.epoch(self._epoch, self._batch)
+        try:
+            running = self._engine.epoch(self._epoch, self._batch)
+        except GristmillError as error:
+            if self._exchange is not None:
+                self._exchange.refuse(self._epoch, error)
+            raise
         if self._exchange is not None:
             self._exchange.begin(self._engine.batches())
         return running

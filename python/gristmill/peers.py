@@ -9,6 +9,7 @@ called on a thread of the exchange and never on that of the training (:mod:`gris
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -85,7 +86,10 @@ class Peers(Protocol):
         """Puts messages on their way, in both directions, and does not wait."""
 
     def stop(self) -> None:
-        """Nothing more will be asked for; a call under way may end with an error."""
+        """Ends a call that is under way on another thread, with an error. Nothing can be asked for after it."""
+
+    def close(self) -> None:
+        """Gives back what it took; called when no call is under way."""
 
 
 def peers_here(rank_world: tuple[int, int], patience_s: float) -> Peers:
@@ -159,7 +163,8 @@ class TorchPeers:
         try:
             work.wait(_LONG)
         except Exception as error:
-            raise GristmillError(f"rank {peer} is gone ({str(error).splitlines()[0]})") from error
+            why = str(error).partition(". ")[0].partition("\n")[0]
+            raise GristmillError(f"rank {peer} is gone ({why})") from error
 
     def gather(self, mine: bytes) -> list[bytes]:
         others = _others(self)
@@ -187,7 +192,15 @@ class TorchPeers:
         return _TorchPosted(self, going, coming)
 
     def stop(self) -> None:
-        """A call under way ends when the process group does."""
+        # A wait that times out closes all connections, and that ends the wait of the other thread: no other way does.
+        waiting = self._receive((self.rank + 1) % self.world, 2**31 - 1, bytearray(1))
+        with contextlib.suppress(Exception):
+            waiting.wait(timedelta(milliseconds=1))
+
+    def close(self) -> None:
+        # The training may have ended all process groups before.
+        with contextlib.suppress(Exception):
+            self._dist.destroy_process_group(self._group)
 
 
 class _TorchPosted:
@@ -280,6 +293,11 @@ class MpiPeers:
         return _MpiPosted(self, going, coming, receives)
 
     def stop(self) -> None:
+        self._stopped = True
+
+    def close(self) -> None:
+        # All ranks would have to free the communicator together, and these may not be together any more. There are
+        # thousands of them, and a job makes few loaders.
         self._stopped = True
 
 

@@ -62,7 +62,7 @@ class Chooser:
                 "(use gristmill.torch under torchrun, after torch.distributed.init_process_group, or mpirun and mpi4py)"
             )
         if self._speaker is None:
-            self._speaker = Speaker(peers_here(self._rank_world, PATIENCE_S))
+            self._speaker = Speaker(peers_here(self._rank_world, PATIENCE_S)).ends_with(self)
         return self._speaker.gather(pack, PATIENCE_S)
 
     def _can_gather(self) -> bool:

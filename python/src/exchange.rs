@@ -61,7 +61,7 @@ impl Exchange {
 
     /// Takes what all ranks said at the start, in the order of ranks.
     fn agree(&self, py: Python<'_>, pledges: Vec<Vec<u8>>) -> PyResult<()> {
-        enter::short(py, || self.inner.agree(&pledges))
+        enter::short(py, move || self.inner.agree(&pledges))
     }
 
     /// Gets what the slice lacks when an epoch begins.
@@ -75,9 +75,14 @@ impl Exchange {
         PyBytes::new(py, &vow)
     }
 
+    /// The same of a rank that cannot begin it.
+    fn refuse<'py>(&self, py: Python<'py>, epoch: u64, why: &str) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.inner.refusal(epoch, why))
+    }
+
     /// Takes what all ranks said about the epoch that they have begun, in the order of ranks.
     fn begun(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
-        enter::short(py, || self.inner.begun(&said))
+        enter::short(py, move || self.inner.begun(&said))
     }
 
     /// What is due once a batch is handed out: messages to send, messages to expect, and whether to ask again.
@@ -114,10 +119,19 @@ impl Exchange {
         Ok(PyBytes::new(py, &words))
     }
 
-    /// Takes everybody's words; if all is well, what was sent is let go.
-    fn commit(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
-        let inner = Arc::clone(&self.inner);
-        enter::wait(py, move || inner.commit(&said).map(|_| ()))
+    /// Makes durable what came, now and then, so that little is left for the end of the epoch.
+    fn ease(&self, py: Python<'_>) {
+        py.detach(|| self.inner.ease());
+    }
+
+    /// Takes everybody's words; if all is well, the next epoch may begin, and what was sent may go.
+    fn conclude(&self, py: Python<'_>, said: Vec<Vec<u8>>) -> PyResult<()> {
+        enter::short(py, move || self.inner.conclude(&said).map(|_| ()))
+    }
+
+    /// Writes down what was concluded, and lets go of what was sent; the next epoch does it if nobody has.
+    fn sweep(&self, py: Python<'_>) {
+        py.detach(|| self.inner.sweep());
     }
 
     /// What the exchange of an epoch did so far, as JSON, if it runs or was the last one.

@@ -10,12 +10,13 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import gristmill
 from gristmill.errors import GristmillError
-from gristmill.peers import launcher_rank
+from gristmill.peers import launcher_rank, peers_here
 
 RANK, WORLD = launcher_rank()
 TORCH = "TORCHELASTIC_RUN_ID" in os.environ
@@ -51,16 +52,67 @@ def learn(loader: Any, batch: Any) -> None:
     loader.feedback_arrays(ids, p_true, 1 - p_true, -np.log(p_true))
 
 
+def ensure(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise GristmillError(f"the transport does not conform: {otherwise}")
+
+
+def conform(peers: Any) -> None:
+    """The conformance suite of transports (``gristmill_node::exchange::testing``), for those of the package."""
+    others = [peer for peer in range(WORLD) if peer != RANK]
+
+    def words(rank: int, turn: int) -> bytes:
+        return bytes([rank + 1]) * ((rank * 977 + turn * 31) % 5_000)
+
+    def content(epoch: int, sizes: list[int], sender: int, to: int, tag: int) -> bytes:
+        first = sender * 31 + to * 7 + tag * 3 + epoch * 11
+        return bytes((first + at) % 256 for at in range(min(sizes[tag], 999))).ljust(sizes[tag] + sender * 3 + to, b"x")
+
+    def messages(epoch: int, sizes: list[int], late: bool) -> None:
+        tags = range(len(sizes))
+        # The last tag first: they may overtake each other.
+        going = [(to, tag, bytearray(content(epoch, sizes, RANK, to, tag))) for to in others for tag in reversed(tags)]
+        coming = [(at, tag, bytearray(len(content(epoch, sizes, at, RANK, tag)))) for at in others for tag in tags]
+        posted = [peers.post(going, [] if late else coming)]
+        if late:
+            peers.gather(b"all have sent")
+            posted.append(peers.post([], coming))
+        missing = {(peer, tag) for peer, tag, _ in coming}
+        for part in posted:
+            for peer, tag, message in part.came():
+                ensure(message == content(epoch, sizes, peer, RANK, tag), f"message {tag} of rank {peer}")
+                missing.remove((peer, tag))
+        ensure(not missing, f"{missing} did not come")
+        posted[0].left()
+        peers.gather(b"quiet")
+
+    for turn in range(6):
+        if turn == RANK:
+            time.sleep(0.03)
+        said = peers.gather(words(RANK, turn))
+        ensure(said == [words(rank, turn) for rank in range(WORLD)], f"gathering {turn} gave other words")
+    ensure(peers.gather(b"") == [b""] * WORLD, "nobody said anything, but something was heard")
+    for epoch in range(2):
+        # The same tags in two epochs: only what lies between them tells the messages apart.
+        messages(epoch, [1, 70_001, 8], False)
+    messages(7, [9, 4_096], True)
+    # More than any socket buffers, both ways at once, between all.
+    messages(8, [3 << 20, 2 << 20], False)
+    peers.close()
+
+
 def run(job: dict[str, Any], out: Any) -> None:
+    if job.get("conform"):
+        conform(peers_here((RANK, WORLD), 30.0))
+        print(json.dumps({"conforms": True}), file=out, flush=True)
+        return
     arguments = {**job["arguments"], **job.get("only", {}).get(str(RANK), {})}
     with Traced(job["data"], **arguments) as loader:
         loader.trace = out
         state = Path(f"{job['out']}.{RANK}.state")
         if job.get("resume"):
             saved = json.loads(state.read_text())
-            saved.update(
-                {key: bytes.fromhex(value) for key, value in saved.items() if key in ("exchange", "selection")}
-            )
+            saved.update({key: bytes.fromhex(value) for key, value in saved.items() if key == "exchange"})
             loader.load_state_dict(saved)
         elif job.get("goes_on"):
             loader.set_epoch(loader.exchange["resumes_at"])
@@ -76,15 +128,13 @@ def run(job: dict[str, Any], out: Any) -> None:
                     texts = {key: value.hex() for key, value in found.items() if isinstance(value, bytes)}
                     state.write_text(json.dumps({**found, **texts}))
                     return
-            print(json.dumps({"report": loader.report().values["exchange"]}), file=out, flush=True)
+            print(json.dumps({"report": loader.report().exchange}), file=out, flush=True)
 
 
 def main() -> None:
     if TORCH:
         dist.init_process_group("gloo")
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        if TORCH and job.get("attempt", 0) != int(os.environ["TORCHELASTIC_RESTART_COUNT"]):
-            continue
         with Path(f"{job['out']}.{RANK}").open("w") as out:
             try:
                 run(job, out)

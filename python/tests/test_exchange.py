@@ -113,6 +113,10 @@ def plain_jobs(numbers: str, photos: Path, folder: Path) -> list[dict[str, Any]]
     ]
 
 
+def check_conforms(folder: Path) -> None:
+    assert lines(folder / "conform") == [[{"conforms": True}]] * RANKS
+
+
 def bad_jobs(numbers: str, photos: Path, folder: Path) -> list[dict[str, Any]]:
     """What ranks may differ in; each must be told to all of them."""
     arguments = {**ARGUMENTS, "recipe": "mnist"}
@@ -141,7 +145,11 @@ def check_told(folder: Path) -> None:
 
 def check_restarted(folder: Path, expected: list[list[dict[str, Any]]], samples: int) -> None:
     """What was handed out before the kill and after the restart is what an undisturbed run hands out."""
-    first, second = batches(folder / "killed"), batches(folder / "restarted")
+    # Those who lived on were told who had died, unless the launcher was quicker.
+    said = [line["error"] for rank in lines(folder / "killed") for line in rank if "error" in line]
+    assert all("rank 2 is gone" in words for words in said), said
+    first = [[line for line in rank if "batch" in line] for rank in lines(folder / "killed")]
+    second = batches(folder / "restarted")
     whole = []
     for rank in range(RANKS):
         begins = second[rank][0]["epoch"]
@@ -162,13 +170,15 @@ def kill_jobs(photos: Path, folder: Path) -> list[dict[str, Any]]:
     arguments = {**ARGUMENTS, "recipe": PICTURES, "hold": str(folder / "slices")}
     job = {"data": str(photos), "epochs": EPOCHS, "arguments": arguments}
     killed = {**job, "out": str(folder / "killed"), "kill": [2, 1, 1]}
-    return [killed, {**job, "out": str(folder / "restarted"), "goes_on": True, "attempt": 1}]
+    return [killed, {**job, "out": str(folder / "restarted"), "goes_on": True}]
 
 
 def test_mpirun_gives_what_threads_give(numbers: str, photos: Path, expected: Any, tmp_path: Path) -> None:
-    jobs = plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path)
+    jobs = [{"conform": True, "out": str(tmp_path / "conform")}]
+    jobs += plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path)
     done = launch(MPIRUN, jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
+    check_conforms(tmp_path)
     for name, samples in (("idx", 1_000), ("photos", 120)):
         ranks = batches(tmp_path / name)
         assert ranks == expected[name]
@@ -204,25 +214,30 @@ def test_mpirun_selects_alike_and_keeps_ranks_even(numbers: str, tmp_path: Path)
     arguments = {**ARGUMENTS, "recipe": "mnist", "selection": "weighted", "epochs": 20}
     jobs = [{"data": numbers, "out": str(tmp_path / "exchange"), "epochs": 4, "arguments": arguments}]
     plain = {**arguments, "exchange": None, "settings": {}}
-    jobs += [{"data": numbers, "out": str(tmp_path / "plain"), "epochs": 0, "arguments": plain}]
+    jobs += [{"data": numbers, "out": str(tmp_path / "plain"), "epochs": 4, "arguments": plain}]
     done = launch(MPIRUN, jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    ranks = batches(tmp_path / "exchange")
-    for epoch in range(4):
-        counts = [sum(line["epoch"] == epoch for line in rank) for rank in ranks]
-        assert len(set(counts)) == 1, counts
-    last = [i for rank in ranks for line in rank if line["epoch"] == 3 for i in line["ids"]]
-    assert len(last) < 900, "what was learned is left out"
+    # Feedback is shared over MPI with an exchange and without one.
+    for name in ("exchange", "plain"):
+        ranks = batches(tmp_path / name)
+        for epoch in range(4):
+            counts = [sum(line["epoch"] == epoch for line in rank) for rank in ranks]
+            assert len(set(counts)) == 1, counts
+        last = [i for rank in ranks for line in rank if line["epoch"] == 3 for i in line["ids"]]
+        assert len(last) < 900, "what was learned is left out"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_torchrun_gives_what_threads_give_and_survives_a_kill(
     numbers: str, photos: Path, expected: Any, tmp_path: Path
 ) -> None:
-    jobs = plain_jobs(numbers, photos, tmp_path) + bad_jobs(numbers, photos, tmp_path) + kill_jobs(photos, tmp_path)
-    # The launcher starts all ranks again when one dies.
-    done = launch([*TORCHRUN, "--max-restarts=1"], jobs, tmp_path)
+    killed, again = kill_jobs(photos, tmp_path)
+    jobs = [{"conform": True, "out": str(tmp_path / "conform")}]
+    jobs += [*plain_jobs(numbers, photos, tmp_path), *bad_jobs(numbers, photos, tmp_path), killed]
+    assert launch(TORCHRUN, jobs, tmp_path).returncode != 0, "the launcher ends the others when one dies"
+    done = launch(TORCHRUN, [again], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
+    check_conforms(tmp_path)
     for name in ("idx", "photos"):
         assert batches(tmp_path / name) == expected[name]
     check_told(tmp_path)
@@ -233,11 +248,11 @@ def test_torchrun_gives_what_threads_give_and_survives_a_kill(
 def test_the_example_learns(command: list[str], tmp_path: Path) -> None:
     data = unpacked("fashion-mnist-4000-train", tmp_path)
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    run = [*command, str(ROOT / "examples" / "exchange.py"), data, "--epochs", "3"]
+    run = [*command, str(ROOT / "examples" / "exchange.py"), data, "--epochs", "2"]
     done = subprocess.run(run, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     right = [float(found) for found in re.findall(r"4000 samples over all ranks, ([0-9.]+)% right", done.stdout)]
-    assert len(right) == 3, done.stdout
+    assert len(right) == 2, done.stdout
     assert right[-1] > 70, right
     assert "exchange" in done.stdout
 

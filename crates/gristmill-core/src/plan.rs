@@ -142,6 +142,11 @@ impl Plan {
         self.shape
     }
 
+    /// The samples of the whole epoch, of all ranks, in order.
+    pub fn order(&self) -> &[u32] {
+        &self.order
+    }
+
     /// How many batches this rank, and every other, trains this epoch.
     pub fn batches(&self) -> u32 {
         batches(self.order.len() as u32, self.shape)

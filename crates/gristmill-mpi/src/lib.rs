@@ -16,14 +16,14 @@ mod transport;
 pub use transport::MpiTransport;
 
 use calls::{Group, Requests};
-use gristmill_node::{Error, Result};
+use gristmill_node::Result;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a rank that is done waits for the others to be done too, before it leaves them.
-const LEAVE_TOGETHER: Duration = Duration::from_secs(10);
+const LEAVE_TOGETHER: Duration = Duration::from_secs(5);
 /// How long nobody looks for news at most.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// MPI in this process. Dropping it ends MPI, if all ranks come to that; a rank that is left alone ends without it,
 /// and then the launcher ends the others.
@@ -31,18 +31,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub struct Session {
     rank: u32,
     world: u32,
-    data: Group,
-    words: Group,
+    steps: Group,
+    end: Group,
 }
 
 impl Session {
     /// Starts MPI. All ranks do this together, once, on the thread that will drop it.
     pub fn start() -> Result<Session> {
         let calls = calls::start()?;
-        // Two groups: what is gathered must never match a round of the exchange.
-        let (data, words) = (Group::of_all(&calls)?, Group::of_all(&calls)?);
-        let (rank, world) = data.place(&calls)?;
-        Ok(Session { rank, world, data, words })
+        let (steps, end) = (Group::of_all(&calls)?, Group::of_all(&calls)?);
+        let (rank, world) = steps.place(&calls)?;
+        Ok(Session { rank, world, steps, end })
     }
 
     /// This process's rank.
@@ -55,26 +54,33 @@ impl Session {
         self.world
     }
 
-    /// The way to the other ranks. There is one at a time: two would take each other's messages.
-    pub fn transport(&self) -> MpiTransport {
-        MpiTransport::new(self.rank, self.world, self.data, self.words)
+    /// A way to the other ranks, apart from every other one. All ranks make theirs together.
+    pub fn transport(&self) -> Result<MpiTransport> {
+        let calls = calls::enter()?;
+        // Two groups: what is gathered must never match a message.
+        let (data, words) = (Group::of_all(&calls)?, Group::of_all(&calls)?);
+        Ok(MpiTransport::new(self.rank, self.world, data, words))
     }
 
-    fn meet(&self) -> Result<()> {
-        let mut requests = Requests::new();
-        requests.meet(&calls::enter()?, self.words, ())?;
-        poll(LEAVE_TOGETHER, || Ok(requests.finished(&calls::enter()?)?.map(|_| ())))?
-            .ok_or_else(|| Error::new(gristmill_node::Kind::Unavailable, "the other ranks did not come"))
+    /// Waits until all ranks are here, as after every step of a training; says whether they came within `patience`.
+    pub fn step(&self, patience: Duration) -> Result<bool> {
+        meet(self.steps, patience)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let properly = !transport::any_unfinished() && self.meet().is_ok();
+        let properly = !transport::any_unfinished() && matches!(meet(self.end, LEAVE_TOGETHER), Ok(true));
         if let Ok(calls) = calls::enter() {
             calls::end(calls, properly);
         }
     }
+}
+
+fn meet(group: Group, patience: Duration) -> Result<bool> {
+    let mut requests = Requests::new();
+    requests.meet(&calls::enter()?, group, ())?;
+    Ok(poll(patience, || Ok(requests.finished(&calls::enter()?)?.map(|_| ())))?.is_some())
 }
 
 /// Looks again and again, ever more seldom, until there is an answer or the time is over.

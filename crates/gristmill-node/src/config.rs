@@ -23,6 +23,7 @@ use crate::disk::DiskOptions;
 use crate::exchange::{ExchangeSettings, Fraction};
 use crate::loader::{LoaderOptions, OnBad};
 use crate::node::NodeOptions;
+use crate::page::PageOptions;
 use crate::peers::Peers;
 use crate::selection::{FamilyUse, SelectionOptions};
 use crate::serve::ServeOptions;
@@ -117,6 +118,7 @@ pub struct Settings {
     pub(crate) exchange: ExchangeSettings,
     pub(crate) serve: ServeOptions,
     pub(crate) serve_name: String,
+    pub(crate) page: PageOptions,
     pub(crate) token_file: String,
     pub(crate) peers: Vec<String>,
     pub(crate) advertise: String,
@@ -224,7 +226,8 @@ impl Config {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
                 return Err(error.hint(
-                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [exchange], [serve] and [client]",
+                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [exchange], [serve], [client] and \
+                     [page]",
                 ));
             };
             for (name, value) in values {
@@ -397,6 +400,11 @@ impl Settings {
     /// Where a server listens and what its limits are.
     pub fn serve(&self) -> ServeOptions {
         self.serve.clone()
+    }
+
+    /// Where a page is shown, and what it may take.
+    pub fn page(&self) -> &PageOptions {
+        &self.page
     }
 
     /// The name under which a data set is served; "" to take it from the source.

@@ -16,18 +16,20 @@ mod local;
 mod options;
 mod pledge;
 mod position;
+mod ready;
 mod report;
 mod rounds;
 mod settle;
+pub mod testing;
 mod transport;
 
 pub use driver::{Driver, Finishing};
 pub use exchanger::Exchanger;
-pub(crate) use exchanger::{Scene, Terms};
 pub use fill::{Filled, Filling};
 pub use local::Local;
 pub use options::{ExchangeSettings, Fraction, Hold};
 pub use pledge::refusal;
+pub(crate) use ready::{Scene, Terms};
 pub use report::ExchangeReport;
 pub use transport::Transport;
 

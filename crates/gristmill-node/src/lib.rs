@@ -20,6 +20,7 @@ pub mod holding;
 pub mod loader;
 pub mod node;
 pub mod open;
+pub mod page;
 pub mod peers;
 pub mod reader;
 pub mod report;

@@ -229,6 +229,11 @@ impl Loader {
         &self.set
     }
 
+    /// The same, to be shared: with the slice of this rank, if it has one, in front.
+    pub fn shared_set(&self) -> Arc<DataSet> {
+        Arc::clone(&self.set)
+    }
+
     /// How it works.
     pub fn options(&self) -> &LoaderOptions {
         &self.options

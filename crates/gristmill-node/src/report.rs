@@ -297,7 +297,8 @@ impl fmt::Display for EpochReport {
             }
         }
         if let Some(ratio) = self.hit_ratio() {
-            write!(f, "\n  {:.1} % of the samples were near", ratio * 100.0)?;
+            let tier = if self.exchange.is_some() { "slice" } else { "cache" };
+            write!(f, "\n  {tier}: {:.1} % of the samples were there", ratio * 100.0)?;
             for TierUse { tier, samples, bytes } in self.tiers.iter().filter(|used| used.samples > 0) {
                 write!(f, "; {samples} from {tier} ({:.1} MB)", *bytes as f64 / 1e6)?;
             }

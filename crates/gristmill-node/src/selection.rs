@@ -8,12 +8,13 @@
 //! Deliberately not here: how samples are chosen (`gristmill_core::select`).
 
 mod heard;
+mod lay_out;
 
 use crate::access::Access;
 use crate::report::EpochReport;
 use crate::{Error, Result};
 use gristmill_core::exchange::{LaidOut, Owners};
-use gristmill_core::family::{Families, StandInLimits, StandIns};
+use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{EntropyForm, Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Standing, Summary};
@@ -45,9 +46,6 @@ impl FamilyUse {
         ("auto", FamilyUse::Auto),
     ];
 }
-
-/// How often one sample may be trained again in an epoch.
-const REPEATS_MAX: u32 = 2;
 
 /// How samples are selected, before the data set is known.
 #[derive(Debug, Clone, PartialEq)]
@@ -263,53 +261,6 @@ impl Choice {
         state.report = Some(decided.report.clone());
         state.batches = Some(decided.plan.batches());
         Ok(decided)
-    }
-
-    fn lay_out(
-        &self,
-        state: &State,
-        usual: Shape,
-        shuffle: bool,
-        owners: Option<&Owners>,
-    ) -> Result<Decided> {
-        let chosen = state.selector.chosen().ok_or_else(|| Error::config("no epoch has begun"))?;
-        let how = self.relatives.as_ref().map(|relatives| (relatives, state.families_use));
-        let less = match how {
-            Some((relatives, FamilyUse::Remove)) => {
-                Some(chosen.without_relatives(&relatives.families, self.seed))
-            }
-            _ => None,
-        };
-        let mut report = state.describe(&chosen.summary);
-        let chosen = less.as_ref().unwrap_or(chosen);
-        report.removed = report.kept - chosen.summary.kept;
-        report.kept = chosen.summary.kept;
-        let mut shape = chosen.shape(usual);
-        let mut laid = LaidOut::default();
-        let (mut order, weights) = match owners {
-            Some(owners) => {
-                let those = (&chosen.ids[..], &chosen.weights[..]);
-                laid = owners.lay_out(self.seed, chosen.epoch, shape, shuffle, Some(those));
-                (std::mem::take(&mut laid.order), std::mem::take(&mut laid.weights))
-            }
-            None if shuffle => chosen.shuffled(self.seed),
-            None => (chosen.ids.clone(), chosen.weights.clone()),
-        };
-        if plan::batches(order.len() as u32, shape) == 0 {
-            // Too few samples for one whole batch: a short one is better than an epoch without any.
-            shape.drop_last = false;
-        }
-        let mut holds = StandIns::default();
-        if let Some((relatives, FamilyUse::Repeat)) = how {
-            let limits = StandInLimits { held_bytes_max: relatives.held_bytes_max, repeats_max: REPEATS_MAX };
-            holds = relatives.families.stand_ins(&order, shape, &self.sizes, limits)?;
-            order = std::mem::take(&mut holds.served);
-            report.stand_ins = holds.count;
-        }
-        let repeats = holds.count > 0 || order.len() > report.kept as usize;
-        let plan = Plan::weighted(order, weights, shape)?;
-        let plan = if repeats || laid.again > 0 { plan.with_repeats() } else { plan };
-        Ok(Decided { plan, holds, report, laid, active: chosen.ids.clone() })
     }
 
     /// How every sample stands: its last score, and its chance of being chosen for the next epoch.

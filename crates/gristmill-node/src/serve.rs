@@ -18,7 +18,7 @@ mod connection;
 mod gate;
 mod http;
 mod listen;
-mod metrics;
+pub(crate) mod metrics;
 mod ops;
 mod options;
 mod outgoing;

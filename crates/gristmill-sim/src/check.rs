@@ -62,7 +62,13 @@ impl Watch {
         Violation { invariant, epoch: self.epoch, detail }
     }
 
-    /// Who holds what when an epoch begins (1, 2).
+    /// The epoch that begins; who holds what was looked at when the one before ended.
+    pub(crate) fn at(&mut self, epoch: u64, owners: &Owners) -> Result<(), Violation> {
+        self.epoch = epoch;
+        if self.holder.is_empty() { self.begin(epoch, owners) } else { Ok(()) }
+    }
+
+    /// Who holds what when an epoch begins or has ended (1, 2).
     pub(crate) fn begin(&mut self, epoch: u64, owners: &Owners) -> Result<(), Violation> {
         self.epoch = epoch;
         self.holder.clear();

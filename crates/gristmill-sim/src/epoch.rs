@@ -55,7 +55,7 @@ impl Course<'_> {
     }
 
     /// Whether ranks share what they read from.
-    fn from_store(&self) -> bool {
+    fn reads_store(&self) -> bool {
         self.knobs.shuffle == Shuffle::Global
     }
 
@@ -118,7 +118,7 @@ pub(crate) fn run(course: &Course<'_>) -> Timing {
     let store = course.machine.store;
     let mut shared = Shared {
         store: course
-            .from_store()
+            .reads_store()
             .then(|| Server::new(store.latency_s, store.bytes_per_s, store.requests_per_s)),
         cores: if course.shares_cores() {
             vec![vec![0; course.machine.cores as usize]; course.machine.nodes() as usize]
@@ -139,8 +139,8 @@ pub(crate) fn run(course: &Course<'_>) -> Timing {
 fn batch_by_batch(course: &Course<'_>, ranks: &mut [Rank], shared: &mut Shared, steps: &mut Steps<'_>) {
     for batch in 0..course.plan.batches() {
         for rank in ranks.iter_mut() {
-            while !rank.is_ready(batch) {
-                rank.act(course, shared);
+            if !rank.is_ready(batch) {
+                while rank.act(course, shared) != Some(batch) {}
             }
         }
         steps.advance(ranks, |_| ());
@@ -149,10 +149,11 @@ fn batch_by_batch(course: &Course<'_>, ranks: &mut [Rank], shared: &mut Shared, 
 
 /// Whoever acts next in time, whatever its rank.
 fn in_order_of_time(course: &Course<'_>, ranks: &mut [Rank], shared: &mut Shared, steps: &mut Steps<'_>) {
-    let mut next: BinaryHeap<Reverse<(Ns, u32)>> = BinaryHeap::with_capacity(ranks.len() * 2);
-    let entry = |rank: &Rank| rank.next().map(|at| Reverse((at, rank.number())));
+    // Of those that act at the same time the one that asked for the fewest samples: nobody sends all its reads first.
+    let mut next: BinaryHeap<Reverse<(Ns, u64, u32)>> = BinaryHeap::with_capacity(ranks.len() * 2);
+    let entry = |rank: &Rank| rank.next().map(|at| Reverse((at, rank.reads(), rank.number())));
     next.extend(ranks.iter().filter_map(entry));
-    while let Some(Reverse((at, number))) = next.pop() {
+    while let Some(Reverse((at, _, number))) = next.pop() {
         let rank = &mut ranks[number as usize];
         // A rank whose plans changed since has another entry.
         if rank.next() != Some(at) {
@@ -241,7 +242,8 @@ impl<'a> Steps<'a> {
     /// What it all took, once the last step is done.
     fn over(self) -> Timing {
         debug_assert_eq!(self.batch, self.batches, "every step was made");
-        let exchanged = self.links.done().map_or(self.ended, |done| done.max(self.ended));
-        Timing { wall: exchanged, exchange: exchanged - self.ended, ..self.timing }
+        let committed = |done: Ns| done.max(self.ended) + self.links.commit();
+        let wall = self.links.done().map_or(self.ended, committed);
+        Timing { wall, exchange: wall - self.ended, ..self.timing }
     }
 }

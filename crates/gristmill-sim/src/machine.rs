@@ -17,6 +17,8 @@ pub struct Disk {
     pub bytes_per_s: f64,
     /// Time before the first byte.
     pub latency_s: f64,
+    /// Time until what was written is sure to be there.
+    pub sync_s: f64,
 }
 
 /// What connects a rank to the others and to the store, in each direction.
@@ -67,7 +69,7 @@ impl Default for Machine {
             ranks: 64,
             ranks_per_node: 1,
             cores: 4,
-            disk: Disk { bytes_per_s: 2e9, latency_s: 1e-4 },
+            disk: Disk { bytes_per_s: 2e9, latency_s: 1e-4, sync_s: 2e-2 },
             link: Link { bytes_per_s: 1.25e9, latency_s: 5e-5 },
             store: Store { bytes_per_s: 1e10, requests_per_s: f64::INFINITY, latency_s: 5e-3 },
             timeout_s: 30.0,
@@ -102,6 +104,7 @@ impl Machine {
         }
         for (name, time) in [
             ("the disk's latency", self.disk.latency_s),
+            ("the disk's sync", self.disk.sync_s),
             ("the link's latency", self.link.latency_s),
             ("the store's latency", self.store.latency_s),
             ("the timeout", self.timeout_s),

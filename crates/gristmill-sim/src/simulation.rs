@@ -8,7 +8,6 @@
 //! Deliberately not here: what training learns. A selection is a share of the samples drawn from the seed.
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "these values are exact")]
 mod tests;
 
 use crate::check::{LOSSLESS, SAME, Said, Violation, Watch};
@@ -279,7 +278,7 @@ impl Simulation {
         chosen: Option<&Chosen>,
     ) -> Result<EpochCost, Trouble> {
         let world = owners.world();
-        self.watch.begin(self.epoch, owners)?;
+        self.watch.at(self.epoch, owners)?;
         let (exchange, laid) = self.decide(owners, options, chosen)?;
         let lost = self.lost();
         // Whatever was lost, the same decisions come out of what was saved: on another rank, and after a restart.

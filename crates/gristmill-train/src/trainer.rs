@@ -115,12 +115,21 @@ pub struct Run<'a> {
 /// What a watcher is told.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// An epoch begins: its samples are selected.
+    Began(&'a Epoch),
+    /// What the model made of the samples of a batch.
+    Learned {
+        /// The samples.
+        ids: &'a [u32],
+        /// The loss of each.
+        losses: &'a [f32],
+    },
     /// A batch was trained.
     Batch(&'a Live),
     /// A bad sample was left out.
     Skipped(&'a BadSample),
     /// An epoch is over.
-    Epoch(&'a EpochRow),
+    Epoch(&'a EpochRow, &'a EpochReport),
 }
 
 /// How an epoch goes.
@@ -146,6 +155,8 @@ pub struct Live {
     pub samples_per_s: f64,
     /// Time of training so far, over all epochs.
     pub elapsed_ms: f64,
+    /// What the loader measured so far.
+    pub report: EpochReport,
 }
 
 /// How a run ended.
@@ -180,6 +191,8 @@ pub struct Trainer {
     phase: Phase,
     pending: Pending,
     facts: Facts,
+    /// The losses of the last batch, before anything that was kept of it is trained.
+    losses: Vec<f32>,
     inputs: Inputs,
 }
 
@@ -207,6 +220,7 @@ impl Trainer {
             phase: Phase::default(),
             pending: Pending::default(),
             facts: Facts::default(),
+            losses: Vec::new(),
             inputs: Inputs::default(),
         })
     }
@@ -261,6 +275,7 @@ impl Trainer {
         let mut watch = Watch::start();
         let mut epoch = run.train.epoch(self.epoch, self.batch)?;
         watch.begun();
+        (run.watch)(Event::Began(&epoch))?;
         let proxy = epoch.report().selection.is_some_and(|selection| selection.proxy);
         if self.batch == 0 && self.sums.served == 0 && proxy != self.phase.proxy {
             self.enter(Phase { begun: self.epoch, proxy });
@@ -285,7 +300,7 @@ impl Trainer {
             return Ok(Ended::Stopped);
         }
         let row = self.row(run.train, &report, test);
-        (run.watch)(Event::Epoch(&row))?;
+        (run.watch)(Event::Epoch(&row, &report))?;
         self.history.push(row);
         self.sums = Sums::default();
         self.epoch += 1;
@@ -315,6 +330,7 @@ impl Trainer {
                     self.batch = batch.index;
                     self.learn(&batch, run.train, epoch.batches())?;
                     self.batch = batch.index + 1;
+                    (run.watch)(Event::Learned { ids: &batch.ids, losses: &self.losses })?;
                     drop(batch);
                     if let Some(checkpoint) = run.checkpoint
                         && checkpoint.every_batches > 0
@@ -379,6 +395,7 @@ impl Trainer {
             wait_share: report.wait_share(),
             samples_per_s: report.samples_per_s,
             elapsed_ms: self.elapsed_ms() + report.wall_ms,
+            report,
         }
     }
 

@@ -360,10 +360,12 @@ Examples:
   gristmill bench load /data/train --recipe imagenet-train --batch 64 --threads 2 --json
   gristmill bench load /data/train --latency-ms 20 --bytes-per-s 60MB     as if remote
   gristmill bench load /data/train --recipe none                          raw bytes, no decoding
+  gristmill bench load /data/train --ranks 4 --exchange 0.3 --hold /ssd/slice --step-ms 20 --link 1Gbit
 
 JSON fields of an epoch: epoch, samples, batches, samples_per_s, cpu_ms_per_sample, wall_ms, wait_ms and its parts \
-wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; bytes, retries, skipped, ready_batches_mean, …. \
-After several epochs one more object, with \"total\": true, holds their medians."
+wait_fetch_ms, wait_decode_ms, wait_ops_ms, wait_hand_over_ms; wait_exchange_ms, bytes, retries, skipped, …. \
+After several epochs one more object, with \"total\": true, holds their medians. With --ranks each has its own objects \
+(rank, exchange) and --batches-out file (FILE.RANK), and every epoch ends with a total over them (wait_exchange_share)."
     )]
     Load(Box<LoadArgs>),
     /// How many samples a node sends per second and per second of CPU, beside Redis and bare TCP
@@ -437,6 +439,18 @@ pub(crate) struct LoadArgs {
     /// store.attempt_ms_max is changed
     #[arg(long, value_name = "SHARE")]
     pub(crate) faults: Option<String>,
+    /// Run this many ranks that step together, as threads of this process
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<u32>,
+    /// What the ranks swap per epoch: a share of their slices from 0 to 1, auto, or global for no slices at all
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) exchange: Option<String>,
+    /// Where ranks hold their slices: memory, or a folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) hold: Option<String>,
+    /// The speed of each rank's link for the exchange, e.g. 1Gbit or 100MB [default: no limit]
+    #[arg(long, value_name = "SPEED")]
+    pub(crate) link: Option<String>,
     /// What the source is, when that cannot be seen from it
     #[arg(long)]
     pub(crate) kind: Option<Kind>,

@@ -1,6 +1,7 @@
 //! One file per command; what they share is here.
 
 mod bench;
+mod bench_ranks;
 mod bench_serve;
 mod catalog;
 mod check;
@@ -8,6 +9,7 @@ mod compare;
 mod config;
 mod families;
 mod profile;
+mod ranks;
 mod rate;
 mod scale;
 mod serve;

@@ -26,15 +26,18 @@ fn main() -> ExitCode {
     stop::listen();
     match commands::run(args) {
         Ok(code) => code,
-        Err(error) => {
-            let (code, hint) = match error.downcast_ref::<Error>() {
-                Some(known) => (exit_code(known.kind()), known.remedy()),
-                None => (1, None),
-            };
-            output::complain(&error, hint);
-            ExitCode::from(code)
-        }
+        Err(error) => fail(&error),
     }
+}
+
+/// Says what went wrong; the exit code for it.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let (code, hint) = match error.downcast_ref::<Error>() {
+        Some(known) => (exit_code(known.kind()), known.remedy()),
+        None => (1, None),
+    };
+    output::complain(error, hint);
+    ExitCode::from(code)
 }
 
 fn exit_code(kind: Kind) -> u8 {

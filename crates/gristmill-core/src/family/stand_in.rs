@@ -13,6 +13,9 @@ use crate::Invalid;
 use crate::plan::Shape;
 use std::collections::VecDeque;
 
+/// How many stand-ins are named one by one.
+const SHOWN_MAX: usize = 1_000;
+
 /// What stand-ins may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandInLimits {
@@ -29,6 +32,8 @@ pub struct StandIns {
     pub served: Vec<u32>,
     /// At how many positions that is another one than was asked for.
     pub count: u32,
+    /// The first of them, to be looked at: who was asked for, and who is served.
+    pub shown: Vec<(u32, u32)>,
     /// Whose bytes must stay in memory for how long, by `from`.
     pub holds: Vec<Hold>,
 }
@@ -67,7 +72,7 @@ impl Families {
             return Err(Invalid(format!("sample {id} is in the order but not in the families")));
         }
         shape.check()?;
-        let mut out = StandIns { served: order.to_vec(), count: 0, holds: Vec::new() };
+        let mut out = StandIns { served: order.to_vec(), count: 0, shown: Vec::new(), holds: Vec::new() };
         if self.is_empty() || limits.repeats_max == 0 {
             return Ok(out);
         }
@@ -79,6 +84,8 @@ impl Families {
             }
         }
         out.holds.sort_unstable();
+        let changed = order.iter().zip(&out.served).filter(|(asked, served)| asked != served);
+        out.shown = changed.map(|(asked, served)| (*asked, *served)).take(SHOWN_MAX).collect();
         Ok(out)
     }
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use gristmill_mpi::Session;
 use gristmill_node::exchange::Transport;
+use gristmill_node::exchange::testing::conform;
 use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -31,6 +32,22 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
+fn it_conforms_to_what_the_exchange_relies_on() {
+    const NAME: &str = "it_conforms_to_what_the_exchange_relies_on";
+    if !is_rank(NAME) {
+        let output = under_mpirun(4, NAME);
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(text(&output).matches("1 passed").count(), 4, "{}", text(&output));
+        return;
+    }
+    let session = Session::start().unwrap();
+    conform(&mut session.transport().unwrap()).unwrap();
+    assert!(session.step(PATIENCE).unwrap());
+    // A second one after the first: what the first left must not reach it.
+    conform(&mut session.transport().unwrap()).unwrap();
+}
+
+#[test]
 fn messages_of_all_sizes_arrive_whole() {
     const NAME: &str = "messages_of_all_sizes_arrive_whole";
     if !is_rank(NAME) {
@@ -40,7 +57,7 @@ fn messages_of_all_sizes_arrive_whole() {
         return;
     }
     let session = Session::start().unwrap();
-    let mut transport = session.transport();
+    let mut transport = session.transport().unwrap();
     let (rank, world) = (transport.rank(), transport.world());
     assert_eq!((world, transport.name()), (4, "mpi"));
     // From nothing to more than any eager limit, so that some need the receiver's answer before they leave.
@@ -95,7 +112,7 @@ fn a_rank_that_does_not_come_is_named() {
         return;
     }
     let session = Session::start().unwrap();
-    let mut transport = session.transport();
+    let mut transport = session.transport().unwrap();
     if session.rank() == 1 {
         sleep(Duration::from_secs(30));
         return;
@@ -120,7 +137,7 @@ fn a_message_of_another_size_is_an_error_that_names_it() {
         return;
     }
     let session = Session::start().unwrap();
-    let mut transport = session.transport();
+    let mut transport = session.transport().unwrap();
     let peer = 1 - session.rank();
     for (tag, sent, expected) in [(3, 10, 12), (4, 12, 10)] {
         transport.send(peer, tag, Bytes::from(vec![1; sent])).unwrap();

@@ -93,6 +93,7 @@ impl Default for Settings {
             exchange: crate::exchange::ExchangeSettings::default(),
             serve: crate::serve::ServeOptions::default(),
             serve_name: String::new(),
+            page: crate::page::PageOptions::default(),
             token_file: String::new(),
             peers: Vec::new(),
             advertise: String::new(),

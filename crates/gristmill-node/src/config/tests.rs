@@ -66,7 +66,7 @@ fn wrong_values_are_named() {
 fn every_key_says_what_it_takes() {
     for key in KEYS {
         assert!(!key.values().is_empty());
-        let texts = ["recipe.name", "catalog.folder", "client.tls_ca"];
+        let texts = ["recipe.name", "catalog.folder", "client.tls_ca", "page.listen"];
         let of_serve =
             ["listen", "unix", "http", "name", "token_file", "tls_cert", "tls_key", "peers", "advertise"];
         let takes_anything = texts.contains(&key.name)

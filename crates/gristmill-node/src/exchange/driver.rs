@@ -160,10 +160,12 @@ impl Work {
                 Ok(Order::Finish(tell)) => {
                     let outcome = self.finish();
                     let _ = tell.send(outcome);
+                    self.exchanger.sweep();
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let due = self.exchanger.due_now();
                     self.step(due);
+                    self.exchanger.ease();
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -242,7 +244,7 @@ impl Work {
             // The first thing that went wrong says more than that nobody came to hear of it.
             self.broken.take().unwrap_or(error).at("the exchange could not be finished")
         })?;
-        self.exchanger.commit(&said)
+        self.exchanger.conclude(&said)
     }
 }
 

@@ -37,7 +37,8 @@ struct State {
     mail: Vec<Vec<Letter>>,
     /// When each rank's link is free again: out, in.
     free: Vec<(Instant, Instant)>,
-    gone: Vec<bool>,
+    /// Who has left, the first one first: those after it left because of it.
+    gone: Vec<u32>,
     /// Gatherings that not everybody has read yet; the first has this number.
     first: u64,
     rounds: VecDeque<Round>,
@@ -64,7 +65,7 @@ impl Local {
         let state = State {
             mail: (0..world).map(|_| Vec::new()).collect(),
             free: vec![(now, now); world as usize],
-            gone: vec![false; world as usize],
+            gone: Vec::new(),
             first: 0,
             rounds: VecDeque::new(),
         };
@@ -133,10 +134,12 @@ impl Transport for Local {
                 break;
             }
             let left = until.saturating_duration_since(Instant::now());
-            let gone = missing.iter().any(|rank| state.gone[*rank as usize]);
-            if left.is_zero() || gone {
-                let how = if gone { "left" } else { "did not come" };
-                return Err(late(&missing, how, patience));
+            if missing.iter().any(|rank| state.gone.contains(rank)) {
+                return Err(left_first(&state.gone));
+            }
+            if left.is_zero() {
+                let ranks = super::named(&missing);
+                return Err(lost(format!("{ranks} did not come within {:.0} s", patience.as_secs_f64())));
             }
             state = self.hub.spoken.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -154,8 +157,8 @@ impl Transport for Local {
         self.check(to)?;
         let now = Instant::now();
         let mut state = self.hub.lock();
-        if state.gone[to as usize] {
-            return Err(late(&[to], "left", Duration::ZERO));
+        if state.gone.contains(&to) {
+            return Err(left_first(&state.gone));
         }
         let mut arrives = now;
         if let Some(rate) = self.hub.bytes_per_s {
@@ -195,14 +198,11 @@ impl Transport for Local {
             self.expected.swap_remove(at);
             return Ok(Some((from, tag, message)));
         }
-        let late_ones: Vec<u32> =
-            self.expected.iter().map(|(from, ..)| *from).filter(|from| state.gone[*from as usize]).collect();
-        // What was sent before the rank left still arrives.
-        let none_left = |rank: &u32| !state.mail[self.rank as usize].iter().any(|l| l.from == *rank);
-        match late_ones.iter().find(|rank| none_left(rank)) {
-            Some(rank) => Err(late(&[*rank], "left", Duration::ZERO)),
-            None => Ok(None),
-        }
+        // What was sent before a rank left still arrives.
+        let mail = &state.mail[self.rank as usize];
+        let lost = |from: &u32| state.gone.contains(from) && !mail.iter().any(|l| l.from == *from);
+        let any = self.expected.iter().any(|(from, ..)| lost(from));
+        if any { Err(left_first(&state.gone)) } else { Ok(None) }
     }
 
     fn sending(&mut self) -> Result<usize> {
@@ -220,16 +220,78 @@ impl Transport for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.hub.lock().gone[self.rank as usize] = true;
+        self.hub.lock().gone.push(self.rank);
         self.hub.spoken.notify_all();
     }
 }
 
-/// The error of those who wait for ranks in vain.
-fn late(missing: &[u32], how: &str, patience: Duration) -> Error {
-    let ranks = super::named(missing);
-    let waited =
-        if how == "left" { String::new() } else { format!(" within {:.0} s", patience.as_secs_f64()) };
-    Error::new(Kind::Unavailable, format!("{ranks} {how}{waited}"))
+/// The error of those who wait for somebody who left.
+fn left_first(gone: &[u32]) -> Error {
+    lost(format!("{} left", super::named(&gone[..gone.len().min(1)])))
+}
+
+fn lost(message: String) -> Error {
+    Error::new(Kind::Unavailable, message)
         .hint("look at why it ended or hangs; exchange.patience_ms is how long the others wait")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::conform;
+    use super::*;
+
+    fn all<T: Send>(ranks: Vec<Local>, run: impl Fn(Local) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| run(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn threads_conform() {
+        for world in [2, 5] {
+            for speed in [None, Some(400_000_000)] {
+                for outcome in all(Local::ranks(world, speed), |mut rank| conform(&mut rank)) {
+                    outcome.unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_carries_what_it_can() {
+        let start = Instant::now();
+        all(Local::ranks(3, Some(1_000_000)), |mut rank| {
+            // Everybody sends 60 KB to rank 0, whose link has to carry 120 KB.
+            if rank.rank() > 0 {
+                rank.send(0, 0, vec![1; 60_000].into()).unwrap();
+                return;
+            }
+            (1..3).for_each(|from| rank.expect(from, 0, 60_000).unwrap());
+            while !rank.outstanding().is_empty() {
+                rank.arrived().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(start.elapsed() >= Duration::from_millis(119), "{:?}", start.elapsed());
+        });
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn who_is_missing_is_named() {
+        let mut ranks = Local::ranks(3, None);
+        let error = ranks[0].gather(b"x", Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(error.contains("ranks 1 and 2 did not come within 0 s"), "{error}");
+        let mut ranks = Local::ranks(2, None);
+        ranks[0].expect(1, 0, 1).unwrap();
+        drop(ranks.pop());
+        let start = Instant::now();
+        let error = ranks[0].gather(b"x", Duration::from_mins(1)).unwrap_err().to_string();
+        assert!(error.contains("rank 1 left") && start.elapsed() < Duration::from_secs(1), "{error}");
+        assert!(ranks[0].arrived().is_err() && ranks[0].send(1, 0, Bytes::new()).is_err());
+        let mut ranks = Local::ranks(2, None);
+        ranks[1].send(0, 3, Bytes::from_static(b"four")).unwrap();
+        ranks[0].expect(1, 3, 5).unwrap();
+        assert!(ranks[0].arrived().unwrap_err().to_string().contains("sent 4 bytes"));
+    }
 }

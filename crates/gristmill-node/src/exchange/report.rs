@@ -20,7 +20,7 @@ pub struct ExchangeReport {
     pub bytes_received: u64,
     /// Moves that only evened out a selection.
     pub balanced: u32,
-    /// How long training waited for the exchange when the epoch was over.
+    /// How long training waited for the exchange: when the epoch was over, and before it until the slice was tidied up.
     pub wait_ms: f64,
     /// Samples that were read from the store because the slice lacked them when the epoch began.
     pub refilled: u32,

@@ -27,6 +27,9 @@ pub(super) struct Message {
     pub(super) bytes: usize,
 }
 
+/// A sample of a message: its bytes, or none if the sender lacked it.
+pub(super) type Sample<'a> = (u32, Option<&'a [u8]>);
+
 /// The messages that these moves (of one rank, in one direction) make, in the order in which they are due.
 pub(super) fn messages(
     exchange: &Exchange,
@@ -66,26 +69,19 @@ pub(super) fn pack(message: &Message, sizes: &[u32], get: impl Fn(u32) -> Option
     for &id in &message.ids {
         let size = sizes[id as usize];
         out.put_u32_le(id);
-        match get(id).filter(|bytes| bytes.len() == size as usize) {
-            Some(bytes) => {
-                out.put_u32_le(size);
-                out.extend_from_slice(&bytes);
-            }
-            None => {
-                out.put_u32_le(ABSENT);
-                out.put_bytes(0, size as usize);
-            }
+        if let Some(bytes) = get(id).filter(|bytes| bytes.len() == size as usize) {
+            out.put_u32_le(size);
+            out.extend_from_slice(&bytes);
+        } else {
+            out.put_u32_le(ABSENT);
+            out.put_bytes(0, size as usize);
         }
     }
     out.freeze()
 }
 
 /// Takes a message apart: each sample with its bytes, or without if the sender lacked it.
-pub(super) fn unpack<'a>(
-    message: &Message,
-    sizes: &[u32],
-    mut bytes: &'a [u8],
-) -> Result<Vec<(u32, Option<&'a [u8]>)>> {
+pub(super) fn unpack<'a>(message: &Message, sizes: &[u32], mut bytes: &'a [u8]) -> Result<Vec<Sample<'a>>> {
     let Message { peer, tag, .. } = message;
     let wrong = |what: String| {
         Error::corrupt(format!("message {tag} of rank {peer} {what}"))
@@ -143,11 +139,11 @@ mod tests {
                     let found = sent.iter().find(|m| (m.peer, m.tag) == (to, want.tag)).unwrap();
                     prop_assert_eq!((found.batch, &found.ids, found.bytes), (want.batch, &want.ids, want.bytes));
                     prop_assert!(want.bytes as u64 <= bytes_max && want.batch < batches);
-                    let lacks = |id: u32| (id % 5 != 0).then(|| sample(id, sizes[id as usize]));
+                    let lacks = |id: u32| (!id.is_multiple_of(5)).then(|| sample(id, sizes[id as usize]));
                     let packed = pack(found, &sizes, lacks);
                     for (id, bytes) in unpack(want, &sizes, &packed).unwrap() {
                         let full = sample(id, sizes[id as usize]);
-                        prop_assert_eq!(bytes, (id % 5 != 0).then_some(&full[..]));
+                        prop_assert_eq!(bytes, (!id.is_multiple_of(5)).then_some(&full[..]));
                         received += 1;
                     }
                     let mut wrong = packed.to_vec();

@@ -6,23 +6,34 @@ use super::position::Position;
 use super::{ExchangeReport, named};
 use crate::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
+use std::sync::PoisonError;
 
 /// The largest words that are looked at.
 const BYTES_MAX: usize = 64 << 10;
 
 /// What a rank says about an epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Word {
+struct Word {
     /// Which epoch it is at.
-    pub(super) epoch: Option<u64>,
+    epoch: Option<u64>,
     /// What names its plan: who holds what when the epoch begins, or when it is over.
-    pub(super) owners: Option<u64>,
+    owners: Option<u64>,
     /// What went wrong there.
-    pub(super) failure: Option<String>,
+    failure: Option<String>,
 }
 
 impl Word {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    /// The words of a rank where all is well.
+    fn well(epoch: u64, owners: u64) -> Vec<u8> {
+        Word { epoch: Some(epoch), owners: Some(owners), failure: None }.to_bytes()
+    }
+
+    /// The words of one where it is not.
+    fn failed(epoch: Option<u64>, why: &str) -> Vec<u8> {
+        Word { epoch, owners: None, failure: Some(why.to_string()) }.to_bytes()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
         // Strings and numbers alone: this cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
@@ -102,20 +113,25 @@ impl Exchanger {
     pub fn vow(&self) -> Vec<u8> {
         let state = self.lock();
         let Some(running) = &state.running else {
-            return self.word(None, Some("it has begun no epoch".into()), None);
+            return Word::failed(None, "it has begun no epoch");
         };
         let mut plan =
             gristmill_core::rng::key(&[state.position.owners.digest(), running.exchange.steps().into()]);
         for (step, from, to, id) in running.exchange.all() {
             plan = gristmill_core::rng::key(&[plan, step.into(), from.into(), to.into(), id.into()]);
         }
-        self.word(Some(plan), None, Some(running.exchange.epoch()))
+        Word::well(running.exchange.epoch(), plan)
+    }
+
+    /// The same of a rank that cannot begin an epoch: so that the others are told, instead of waiting for it.
+    pub fn refusal(&self, epoch: u64, why: &str) -> Vec<u8> {
+        Word::failed(Some(epoch), why)
     }
 
     /// Whether all ranks have begun the same epoch with the same plan; the same error on every rank if not.
     pub fn begun(&self, said: &[Vec<u8>]) -> Result<()> {
         let words = self.heard(said)?;
-        self.alike(&words, "begin")?;
+        alike(&words, "begin")?;
         Ok(())
     }
 
@@ -124,7 +140,7 @@ impl Exchanger {
         let mut state = self.lock();
         let position = state.position.clone();
         let Some(running) = &mut state.running else {
-            return self.word(None, Some("it has begun no epoch".into()), None);
+            return Word::failed(None, "it has begun no epoch");
         };
         let epoch = running.exchange.epoch();
         if running.failure.is_none() && !(running.open.is_empty() && running.all_issued()) {
@@ -148,10 +164,10 @@ impl Exchanger {
             None => prepare().map_err(|error| error.to_string()),
         };
         match outcome {
-            Ok(next) => self.word(Some(next.owners.digest()), None, Some(epoch)),
+            Ok(next) => Word::well(epoch, next.owners.digest()),
             Err(failure) => {
                 self.fail(&failure);
-                self.word(None, Some(failure), Some(epoch))
+                Word::failed(Some(epoch), &failure)
             }
         }
     }
@@ -159,7 +175,14 @@ impl Exchanger {
     /// Takes everybody's words. If all is well what was sent is let go and the next epoch may begin; else the exchange of
     /// the epoch is given up, with the same error on every rank.
     pub fn commit(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
-        let outcome = self.heard(said).and_then(|words| self.alike(&words, "end"));
+        let report = self.conclude(said)?;
+        self.sweep();
+        Ok(report)
+    }
+
+    /// As [`Exchanger::commit`], but for what nobody needs to wait for: [`Exchanger::sweep`] does it before the next epoch.
+    pub fn conclude(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
+        let outcome = self.heard(said).and_then(|words| alike(&words, "end"));
         let mut state = self.lock();
         let Some(running) = state.running.take() else {
             return Err(Error::config("there is no exchange to commit: no epoch has begun"));
@@ -167,15 +190,28 @@ impl Exchanger {
         outcome?;
         let labels = self.set.catalog().labels()?;
         let next = self.course.after(&state.position, &running.exchange, running.left.clone(), labels);
-        self.note(&next)?;
-        self.held.remove(running.sent_ids())?;
-        self.held.limit(next.owners.held_max(self.rank(), next.fraction));
+        state.gone = Some(running.sent_ids().collect());
         state.position = next;
         state.restored = None;
         let epoch = running.exchange.epoch();
         let report = running.done(self.held.missed());
         state.last = Some((epoch, report.clone()));
         Ok(report)
+    }
+
+    /// Writes the journal of what all ranks committed, and then lets go of what was sent. Until then a crash finds the
+    /// slice as it was, with what came beside it. What fails here is told to all at the end of the next epoch.
+    pub fn sweep(&self) {
+        let _alone = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let (position, gone) = {
+            let mut state = self.lock();
+            (state.position.clone(), std::mem::take(&mut state.gone))
+        };
+        let Some(gone) = gone else { return };
+        let swept = self.note(&position).and_then(|()| self.held.remove(gone));
+        if let Err(error) = swept {
+            self.lock().owed = Some(error.to_string());
+        }
     }
 
     /// Reads what all ranks said.
@@ -194,39 +230,38 @@ impl Exchanger {
         };
         said.iter().enumerate().map(read).collect()
     }
+}
 
-    /// An error unless all ranks are well and at the same place.
-    fn alike(&self, words: &[Word], when: &str) -> Result<()> {
-        let failures: Vec<String> = words
-            .iter()
-            .enumerate()
-            .filter_map(|(rank, word)| Some(format!("rank {rank}: {}", word.failure.as_ref()?)))
-            .collect();
-        if let Some(first) = failures.first() {
-            let others = match failures.len() {
-                1 => String::new(),
-                n => format!(" (and {} other ranks)", n - 1),
-            };
-            let epoch = words.iter().find_map(|word| word.epoch).unwrap_or(0);
-            let message = format!("the exchange of epoch {epoch} failed on {first}{others}");
-            return Err(Error::new(Kind::Io, message)
-                .hint("mend that and start the ranks again: nothing is lost, the epoch begins anew"));
-        }
-        let differ: Vec<u32> =
-            (0..words.len() as u32).filter(|rank| words[*rank as usize] != words[0]).collect();
-        let Some(first) = differ.first() else { return Ok(()) };
-        let epoch = |rank: u32| words[rank as usize].epoch.map_or("none".into(), |epoch| epoch.to_string());
-        let what = if words[*first as usize].epoch == words[0].epoch {
-            format!("in epoch {} {} has another plan than rank 0", epoch(0), named(&differ))
-        } else {
-            format!(
-                "rank 0 is at the {when} of epoch {}, but {} at that of epoch {}",
-                epoch(0),
-                named(&differ),
-                epoch(*first)
-            )
+/// An error unless all ranks are well and at the same place.
+fn alike(words: &[Word], when: &str) -> Result<()> {
+    let failures: Vec<String> = words
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, word)| Some(format!("rank {rank}: {}", word.failure.as_ref()?)))
+        .collect();
+    if let Some(first) = failures.first() {
+        let others = match failures.len() {
+            1 => String::new(),
+            n => format!(" (and {} other ranks)", n - 1),
         };
-        Err(Error::config(format!("the ranks do not go together: {what}"))
-            .hint("give every rank the same epochs and the same saved state"))
+        let epoch = words.iter().find_map(|word| word.epoch).unwrap_or(0);
+        let message = format!("the exchange of epoch {epoch} failed on {first}{others}");
+        return Err(Error::new(Kind::Io, message)
+            .hint("mend that and start the ranks again: nothing is lost, the epoch begins anew"));
     }
+    let differ: Vec<u32> = (0..words.len() as u32).filter(|rank| words[*rank as usize] != words[0]).collect();
+    let Some(first) = differ.first() else { return Ok(()) };
+    let epoch = |rank: u32| words[rank as usize].epoch.map_or("none".into(), |epoch| epoch.to_string());
+    let what = if words[*first as usize].epoch == words[0].epoch {
+        format!("in epoch {} {} has another plan than rank 0", epoch(0), named(&differ))
+    } else {
+        format!(
+            "rank 0 is at the {when} of epoch {}, but {} at that of epoch {}",
+            epoch(0),
+            named(&differ),
+            epoch(*first)
+        )
+    };
+    Err(Error::config(format!("the ranks do not go together: {what}"))
+        .hint("give every rank the same epochs and the same saved state"))
 }

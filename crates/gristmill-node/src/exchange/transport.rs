@@ -3,7 +3,7 @@
 //! The exchange knows before an epoch who sends how many bytes to whom, so a transport needs no discovery, no headers and
 //! no "from anybody": every receive is posted for its computed source, tag and size. Nothing here waits except
 //! [`Transport::gather`], which all ranks call together at the boundaries of epochs. Every transport passes the same
-//! conformance suite .
+//! conformance suite ([`super::testing`]).
 
 use crate::Result;
 use bytes::Bytes;

@@ -70,7 +70,7 @@ impl Folder {
     pub(super) fn read(&self, id: u32) -> Option<Bytes> {
         let no_link = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
         let mut file = OpenOptions::new().read(true).custom_flags(no_link).open(self.file(id)).ok()?;
-        let size = file.metadata().ok().filter(|meta| meta.is_file())?.len();
+        let size = file.metadata().ok().filter(fs::Metadata::is_file)?.len();
         let size = usize::try_from(size).ok().filter(|size| *size <= HEAD_BYTES + u32::MAX as usize)?;
         let mut head = [0; HEAD_BYTES];
         file.read_exact(&mut head).ok()?;

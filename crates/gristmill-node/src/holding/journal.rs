@@ -106,7 +106,7 @@ fn replace(path: &Path, parts: &[&[u8]], sync: bool) -> std::io::Result<()> {
 
 fn read_up_to(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     let file = File::open(path).ok()?;
-    let size = file.metadata().ok().filter(|meta| meta.is_file())?.len();
+    let size = file.metadata().ok().filter(fs::Metadata::is_file)?.len();
     let mut bytes = Vec::new();
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes).ok()?;
     (size <= bytes_max && read as u64 <= bytes_max).then_some(bytes)

@@ -122,19 +122,16 @@ proptest! {
             held.limit(max);
             let mut model: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
             for (id, content) in &steps {
-                match content {
-                    Some(byte) => {
-                        let bytes = vec![*byte; *byte as usize * 7];
-                        let fits = model.contains_key(id) || model.len() < max as usize;
-                        prop_assert_eq!(held.put(*id, &bytes).is_ok(), fits);
-                        if fits {
-                            model.insert(*id, bytes);
-                        }
+                if let Some(byte) = content {
+                    let bytes = vec![*byte; *byte as usize * 7];
+                    let fits = model.contains_key(id) || model.len() < max as usize;
+                    prop_assert_eq!(held.put(*id, &bytes).is_ok(), fits);
+                    if fits {
+                        model.insert(*id, bytes);
                     }
-                    None => {
-                        held.remove([*id]).unwrap();
-                        model.remove(id);
-                    }
+                } else {
+                    held.remove([*id]).unwrap();
+                    model.remove(id);
                 }
             }
             prop_assert_eq!(held.ids(), model.keys().copied().collect::<Vec<_>>());

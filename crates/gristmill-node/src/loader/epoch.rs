@@ -8,6 +8,7 @@ use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
 use crate::selection::Choice;
 use crate::{Error, Kind, Result};
+use gristmill_core::plan::Plan;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -55,6 +56,16 @@ impl Epoch {
     /// How many batches the epoch has in all.
     pub fn batches(&self) -> u32 {
         self.work.plan.batches()
+    }
+
+    /// What the epoch has, in which order.
+    pub fn plan(&self) -> &Plan {
+        &self.work.plan
+    }
+
+    /// The first samples that a relative stands in for, each with that relative.
+    pub fn stand_ins(&self) -> &[(u32, u32)] {
+        self.work.held.shown()
     }
 
     /// Hands over batches in which every sample is bad, too. Otherwise they are passed over, because no training

@@ -31,6 +31,11 @@ impl Held {
         Held { stand_ins, state: Mutex::default(), bytes_max }
     }
 
+    /// The first stand-ins: who was asked for, and who is served.
+    pub(super) fn shown(&self) -> &[(u32, u32)] {
+        &self.stand_ins.shown
+    }
+
     /// Whether anything is ever held: most epochs need not look.
     pub(super) fn any(&self) -> bool {
         !self.stand_ins.holds.is_empty()

@@ -110,8 +110,11 @@ impl Loader {
                 choice.merge(&driver.gather(choice.pending())?)?;
             }
         }
-        exchanger.fill(epoch, &mut |_| true)?;
-        Ok(())
+        let filled = exchanger.fill(epoch, &mut |_| true);
+        if let (Err(error), Some(driver)) = (&filled, &self.driver) {
+            exchanger.begun(&driver.gather(exchanger.refusal(epoch, &error.to_string()))?)?;
+        }
+        filled.map(|_| ())
     }
 
     /// The plan of an epoch that trains every sample where it is held.

@@ -8,8 +8,8 @@ use std::fmt::Write;
 type Figure = (&'static str, &'static str, &'static str, fn(&super::SetReport) -> u64);
 
 /// The report in the text format of Prometheus.
-pub(super) fn text(report: &ServerReport) -> String {
-    let mut page = Page { out: String::new() };
+pub(crate) fn text(report: &ServerReport) -> String {
+    let mut page = Text::default();
     page.gauge("up_seconds", "Time since the node started.", report.up_s);
     page.gauge("connections", "Open connections.", report.connections);
     page.gauge("connections_max", "The limit on open connections.", report.connections_max);
@@ -69,26 +69,33 @@ pub(super) fn text(report: &ServerReport) -> String {
     page.out
 }
 
-struct Page {
+/// Figures in the text format of Prometheus, as they are written.
+#[derive(Debug, Default)]
+pub(crate) struct Text {
     out: String,
 }
 
-impl Page {
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+impl Text {
+    /// What was written.
+    pub(crate) fn end(self) -> String {
+        self.out
+    }
+
+    pub(crate) fn line(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.out, "{text}");
     }
 
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP gristmill_{name} {help}\n# TYPE gristmill_{name} {kind}"));
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl std::fmt::Display) {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl std::fmt::Display) {
         self.head(name, "gauge", help);
         self.line(format_args!("gristmill_{name} {value}"));
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, "counter", help);
         self.line(format_args!("gristmill_{name} {value}"));
     }

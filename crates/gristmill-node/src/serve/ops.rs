@@ -94,7 +94,7 @@ struct Counts {
 }
 
 /// What the pool did since the node started.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct OpsReport {
     /// The cores it may use.
     pub cores: f64,

@@ -4,9 +4,11 @@
 
 mod catalog;
 mod disk;
+mod exchange;
 mod families;
 mod loader;
 mod node;
+mod page;
 mod remote;
 mod selection;
 mod serve;

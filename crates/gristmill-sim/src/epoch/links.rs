@@ -2,10 +2,11 @@
 //!
 //! A round is what is due once a batch was handed out. All messages of a rank leave over its link one after the other, and
 //! those for it come in over its link at its rate, none before its sender has sent it. Both directions go on while the
-//! ranks train; only what is not done by the last step is waited for.
+//! ranks train; only what is not done by the last step is waited for, and then the commit.
 
 use super::{Course, Rank};
 use crate::clock::{Ns, Server, ns};
+use crate::knobs::Hold;
 
 /// What moves after one batch, in bytes relative to the mean sample: sender, receiver, size.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,7 +19,6 @@ pub(super) struct Links<'a> {
     rounds: &'a [Round],
     link: Server,
     latency: Ns,
-    /// The last words of an epoch: everybody hears from everybody that all is well.
     commit: Ns,
     bytes: f64,
     out_free: Vec<Ns>,
@@ -34,12 +34,13 @@ impl<'a> Links<'a> {
     pub(super) fn new(course: &Course<'a>) -> Links<'a> {
         let world = if course.rounds.is_empty() { 0 } else { course.machine.ranks as usize };
         let link = course.machine.link;
+        let sync_s = if course.knobs.hold == Hold::Disk { course.machine.disk.sync_s } else { 0.0 };
         let hops = 2 * (world.max(1) as u64).next_power_of_two().trailing_zeros();
         Links {
             rounds: course.rounds,
             link: Server::new(0.0, link.bytes_per_s, f64::INFINITY),
             latency: ns(link.latency_s),
-            commit: ns(link.latency_s) * Ns::from(hops),
+            commit: ns(link.latency_s) * Ns::from(hops) + ns(sync_s),
             bytes: course.load.bytes,
             out_free: vec![0; world],
             in_free: vec![0; world],
@@ -83,8 +84,13 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// When the last message had come and all ranks knew it; none if nothing moved.
+    /// When the last message had come; none if nothing moved.
     pub(super) fn done(&self) -> Option<Ns> {
-        self.done.map(|done| done + self.commit)
+        self.done
+    }
+
+    /// What comes then: disks make sure of what they have, and everybody hears from everybody that all is well.
+    pub(super) fn commit(&self) -> Ns {
+        self.commit
     }
 }

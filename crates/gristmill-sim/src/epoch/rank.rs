@@ -17,6 +17,8 @@ struct Arrival {
     at: Ns,
     asked: Ns,
     batch: u32,
+    /// Of its batch among those that are open.
+    place: u32,
     relative: f64,
     /// Which thread reads it, where threads read for themselves.
     thread: u32,
@@ -49,9 +51,10 @@ pub(super) struct Rank {
     server: Server,
     /// Whether threads read for themselves.
     direct: bool,
-    /// The sample that is asked for next.
+    /// The sample that is asked for next, and the place of its batch among those that are open.
     batch: u32,
     slot: u32,
+    place: u32,
     /// Samples in a batch, and in the last one.
     full_len: u32,
     last_len: u32,
@@ -61,9 +64,10 @@ pub(super) struct Rank {
     /// By batch, round and round: when it may be opened, and how full it is.
     opens: Vec<Ns>,
     filling: Vec<Filling>,
-    /// By read, round and round: when the read ends that makes room for it.
+    /// By read, round and round: when the read ends that makes room for it; and the place of the next read.
     ends: Vec<Ns>,
-    reads: usize,
+    next_end: usize,
+    reads: u64,
     asked: Ns,
     arrivals: VecDeque<Arrival>,
     /// When each thread is free.
@@ -86,6 +90,7 @@ impl Rank {
             direct: knobs.reads_in_flight == 0,
             batch: 0,
             slot: 0,
+            place: 0,
             full_len: len(0),
             last_len: len((plan.batches() as usize).saturating_sub(1)),
             batches: plan.batches(),
@@ -93,6 +98,7 @@ impl Rank {
             opens: vec![begin; open],
             filling: (0..open).map(filling).collect(),
             ends: vec![0; (knobs.reads_in_flight as usize).min(samples)],
+            next_end: 0,
             reads: 0,
             asked: 0,
             arrivals: VecDeque::new(),
@@ -102,6 +108,11 @@ impl Rank {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// How many samples it asked for so far.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads
     }
 
     /// How many samples a batch has.
@@ -150,9 +161,9 @@ impl Rank {
             let thread = earliest(&self.threads);
             (self.threads[thread], thread as u32)
         } else {
-            (self.ends[self.reads % self.ends.len()], 0)
+            (self.ends[self.next_end], 0)
         };
-        let opened = self.opens[(self.batch % open) as usize];
+        let opened = self.opens[self.place as usize];
         (room < Ns::MAX).then(|| (room.max(opened).max(self.asked), thread))
     }
 
@@ -178,21 +189,23 @@ impl Rank {
         if self.direct {
             self.threads[thread as usize] = Ns::MAX;
         } else {
-            let place = self.reads % self.ends.len();
-            self.ends[place] = at;
+            self.ends[self.next_end] = at;
+            self.next_end = if self.next_end + 1 == self.ends.len() { 0 } else { self.next_end + 1 };
         }
-        self.reads += 1;
         self.asked = now;
-        self.arrivals.push_back(Arrival { at, asked: now, batch: self.batch, relative, thread });
+        self.reads += 1;
+        let (batch, place) = (self.batch, self.place);
+        self.arrivals.push_back(Arrival { at, asked: now, batch, place, relative, thread });
         self.slot += 1;
         if self.slot == self.len(self.batch) {
             self.batch += 1;
             self.slot = 0;
+            self.place = if self.place + 1 == self.opens.len() as u32 { 0 } else { self.place + 1 };
         }
     }
 
     fn decode(&mut self, now: Ns, thread: u32, course: &Course<'_>, shared: &mut Shared) -> Option<u32> {
-        let Arrival { at, asked, batch, relative, .. } = self.arrivals.pop_front()?;
+        let Arrival { at, asked, batch, place, relative, .. } = self.arrivals.pop_front()?;
         let mut start = now;
         let work = ns(course.load.cpu_s * relative);
         if let Some(cores) = shared.cores.get_mut(self.node) {
@@ -202,8 +215,7 @@ impl Rank {
         }
         let done = start + work;
         self.threads[thread as usize] = done;
-        let open = self.filling.len();
-        let filling = &mut self.filling[batch as usize % open];
+        let filling = &mut self.filling[place as usize];
         filling.missing -= 1;
         filling.reading += at - asked;
         filling.decoding += work;

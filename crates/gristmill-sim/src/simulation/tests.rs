@@ -116,8 +116,7 @@ fn from_a_slow_store_holding_slices_is_faster() {
     assert!(global.seconds > 3.0 * held.seconds, "{} {}", global.seconds, held.seconds);
     // 3,200 samples of 110 kB at 50 MB/s.
     assert!((global.seconds / 7.04 - 1.0).abs() < 0.05, "{}", global.seconds);
-    let waits = global.causes.store_s + global.causes.slowest_s;
-    assert!(waits > 0.9 * (global.seconds - global.causes.compute_s), "{global:?}");
+    assert!(global.causes.store_s > 0.8 * (global.seconds - global.causes.compute_s), "{global:?}");
 }
 
 #[test]

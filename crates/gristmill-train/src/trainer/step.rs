@@ -87,6 +87,7 @@ impl Trainer {
         self.sums.loss += loss * count as f64;
         self.sums.correct += self.facts.correct();
         self.sums.served += count;
+        self.losses.clone_from(&self.facts.loss);
         Ok(())
     }
 

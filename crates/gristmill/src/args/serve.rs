@@ -7,6 +7,7 @@
 
 use super::Common;
 use clap::Args as ClapArgs;
+use gristmill_node::page;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ServeArgs {
@@ -33,6 +34,9 @@ pub(crate) struct ServeArgs {
     /// Show /metrics and /healthz on this address and port
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// Show a page with live charts of the node in a browser, on this machine [default: 127.0.0.1:7078]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = page::LISTEN)]
+    pub(crate) page: Option<String>,
     /// All nodes that share one cache, this one included: URLs separated by commas, or dns:host:port/name
     #[arg(long, value_name = "URLS", requires = "advertise")]
     pub(crate) peers: Option<String>,

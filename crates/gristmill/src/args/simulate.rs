@@ -18,6 +18,15 @@ pub(crate) struct SimulateArgs {
     /// Where all randomness comes from
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) seed: u64,
+    /// Of how many ranks it is followed what they have seen, drawn from the seed
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub(crate) follow: u32,
+    /// Write a picture: how much of the data a rank has seen and how alike the slices are, by epoch
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print one JSON object per epoch, and one for all
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) data: DataArgs,
     #[command(flatten)]
@@ -33,15 +42,6 @@ pub(crate) struct SimulateArgs {
     /// How long it takes to start all ranks again
     #[arg(long, default_value_t = 60.0, value_name = "S", help_heading = "Faults")]
     pub(crate) restart_s: f64,
-    /// Of how many ranks it is followed what they have seen, drawn from the seed
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    pub(crate) follow: u32,
-    /// Write a picture: how much of the data a rank has seen and how alike the slices are, by epoch
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-    /// Print one JSON object per epoch, and one for all
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -121,6 +121,9 @@ pub(crate) struct HardwareArgs {
     /// Time before the first byte of a read from the disk [default: 0.1]
     #[arg(long, value_name = "MS")]
     pub(crate) disk_latency_ms: Option<f64>,
+    /// Time until a disk is sure of what was written, once per exchange [default: 20]
+    #[arg(long, value_name = "MS")]
+    pub(crate) disk_sync_ms: Option<f64>,
     /// What a rank's link carries per second in each direction, e.g. 1Gbit [default: 10Gbit]
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<String>,

@@ -2,6 +2,7 @@
 
 use super::{Common, Kind};
 use clap::{Args as ClapArgs, ValueEnum};
+use gristmill_node::page;
 use std::path::PathBuf;
 
 #[derive(Debug, ClapArgs)]
@@ -54,7 +55,11 @@ pub(crate) struct TrainArgs {
     /// Go on with the training that the checkpoint holds; without a file there, begin it
     #[arg(long, requires = "checkpoint")]
     pub(crate) resume: bool,
-    /// Write a report: accuracy over time as a picture (.svg), or all figures (.json); may be given twice
+    /// Show a page with live charts and the data itself in a browser, on this machine [default: 127.0.0.1:7078]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = page::LISTEN)]
+    pub(crate) page: Option<String>,
+    /// Write a report: the page as one file (.html), accuracy over time as a picture (.svg), or all figures (.json); may
+    /// be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Vec<PathBuf>,
     /// What the source is, when that cannot be seen from it

@@ -1,12 +1,13 @@
 //! `gristmill bench load`: reads a data set as a training would and says what that costs.
 
-use super::catalogued;
+use super::{bench_ranks, catalogued, ranks};
 use crate::args::LoadArgs;
 use crate::output::{json, line, name, say};
 use crate::progress::{BATCHES, Progress};
 use crate::stop;
 use anyhow::Result;
 use gristmill_node::config::Config;
+use gristmill_node::exchange::ExchangeReport;
 use gristmill_node::loader::{Batch, Loader, Polled};
 use gristmill_node::open;
 use gristmill_node::report::EpochReport;
@@ -25,25 +26,33 @@ const STEP_MS_MAX: f64 = 3_600_000.0;
 
 /// One epoch's figures, as printed.
 #[derive(Debug, Clone, Serialize)]
-struct Row {
-    epoch: u64,
-    samples: u64,
+pub(super) struct Row {
+    pub(super) epoch: u64,
+    /// Which rank, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
+    pub(super) samples: u64,
     batches: u32,
     samples_per_s: f64,
     /// CPU time of the whole process per sample that was processed, those included that were only prefetched.
     cpu_ms_per_sample: Option<f64>,
     wall_ms: f64,
-    wait_ms: f64,
+    pub(super) wait_ms: f64,
     wait_fetch_ms: f64,
     wait_decode_ms: f64,
     wait_ops_ms: f64,
     wait_hand_over_ms: f64,
-    bytes: u64,
+    /// For the exchange, when the epoch was over.
+    pub(super) wait_exchange_ms: f64,
+    pub(super) bytes: u64,
     retries: u64,
     skipped: u64,
     ready_batches_mean: f64,
     fetched_samples_mean: f64,
     threads: usize,
+    /// What the exchange did, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exchange: Option<ExchangeReport>,
 }
 
 pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
@@ -56,6 +65,8 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
         ("store.throttle_bytes_per_s", args.bytes_per_s.as_ref()),
         ("store.throttle_requests_per_s", args.requests_per_s.as_ref()),
         ("store.fault_share", args.faults.as_ref()),
+        ("exchange.fraction", fraction(args).as_ref()),
+        ("exchange.hold", args.hold.as_ref()),
     ])?;
     if args.epochs == 0 {
         return Err(Error::config("--epochs is 0; it must be at least 1").into());
@@ -71,6 +82,17 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
         return Err(
             Error::config(format!("--step-ms {given} is not a time from 0 to {STEP_MS_MAX} ms")).into()
         );
+    }
+    if ranks::launched(config.settings().exchange().is_some()) {
+        return ranks::load(args, &config, args.from_epoch..end);
+    }
+    if let Some(world) = args.ranks {
+        return bench_ranks::load(args, &config, world, args.from_epoch..end);
+    }
+    if config.settings().exchange().is_some() || args.link.is_some() {
+        return Err(Error::config("an exchange needs ranks to exchange with")
+            .hint("say how many with --ranks, as threads of this process; or start as many with mpirun")
+            .into());
     }
     let loader = open_loader(args, &config)?;
     let mut trace = args.batches_out.as_ref().map(|path| Trace::new(path)).transpose()?;
@@ -90,6 +112,12 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
         total(&rows, args.common.json)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The setting that `--exchange` means.
+fn fraction(args: &LoadArgs) -> Option<String> {
+    let typed = args.exchange.as_deref()?;
+    Some(if matches!(typed, "global" | "none") { "off" } else { typed }.to_string())
 }
 
 fn open_loader(args: &LoadArgs, config: &Config) -> Result<Loader> {
@@ -155,9 +183,15 @@ fn one_epoch(
 }
 
 impl Row {
+    /// The row of one rank of several: CPU time is the process's, and nobody's alone.
+    pub(super) fn of_rank(report: &EpochReport, rank: u32) -> Row {
+        Row { rank: Some(rank), cpu_ms_per_sample: None, ..Row::new(report, 0.0) }
+    }
+
     fn new(report: &EpochReport, cpu_ms: f64) -> Row {
         Row {
             epoch: report.epoch,
+            rank: None,
             samples: report.samples,
             batches: report.batches,
             samples_per_s: report.samples_per_s,
@@ -168,12 +202,14 @@ impl Row {
             wait_decode_ms: report.wait.decode_ms,
             wait_ops_ms: report.wait.ops_ms,
             wait_hand_over_ms: report.wait.hand_over_ms,
+            wait_exchange_ms: report.exchange.as_ref().map_or(0.0, |exchange| exchange.wait_ms),
             bytes: report.bytes,
             retries: report.retries,
             skipped: report.skipped,
             ready_batches_mean: report.ready_batches_mean,
             fetched_samples_mean: report.fetched_samples_mean,
             threads: report.threads,
+            exchange: report.exchange.clone(),
         }
     }
 }
@@ -209,18 +245,18 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// One line per batch, for comparing runs.
-struct Trace {
+pub(super) struct Trace {
     path: String,
     out: BufWriter<File>,
 }
 
 impl Trace {
-    fn new(path: &std::path::Path) -> Result<Trace> {
+    pub(super) fn new(path: &std::path::Path) -> Result<Trace> {
         let file = File::create(path).map_err(|e| Error::io("write", path.display(), e))?;
         Ok(Trace { path: path.display().to_string(), out: BufWriter::new(file) })
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<()> {
+    pub(super) fn write(&mut self, batch: &Batch) -> Result<()> {
         let value = json!({
             "epoch": batch.epoch, "batch": batch.index, "ids": batch.ids, "labels": batch.labels,
             "fingerprint": format!("{:016x}", batch.fingerprint()),

@@ -5,15 +5,21 @@ use crate::args::ServeArgs;
 use crate::output::{counted, json, line, name, say, size};
 use crate::stop;
 use anyhow::Result;
-use gristmill_node::Error;
-use gristmill_node::config::CacheSize;
+use gristmill_node::config::{CacheSize, Config, Origin};
+use gristmill_node::dataset::DataSet;
 use gristmill_node::node::Node;
 use gristmill_node::open;
+use gristmill_node::page::{Listening, Page};
 use gristmill_node::serve::{Hosted, Server};
+use gristmill_node::{Error, Kind};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How often the page is told.
+const PAGE_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
     let config = args.common.config(&[
@@ -30,6 +36,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
         ("cache.policy", args.policy.as_ref()),
         ("serve.peers", args.peers.as_ref()),
         ("serve.advertise", args.advertise.as_ref()),
+        ("page.listen", args.page.as_ref()),
     ])?;
     // A node that keeps nothing would only be in the way.
     let settings = &config.settings().clone().or_cache(CacheSize::Share(0.2));
@@ -48,8 +55,9 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
     };
     let (memory, disk) = (options.memory_bytes_max, options.disk.is_some());
     let peers = settings.peers(set.catalog().digest())?;
-    let hosted =
-        Hosted { name: called.clone(), node: Arc::new(Node::beside(Arc::new(set), options, peers)?) };
+    let set = Arc::new(set);
+    let page = open_page(&config, &set)?;
+    let hosted = Hosted { name: called.clone(), node: Arc::new(Node::beside(set, options, peers)?) };
     let server = Server::start(settings.serve(), token, vec![hosted])?;
     let terminated = server.terminated()?;
     let tls = !settings.serve().tls_cert.is_empty();
@@ -59,6 +67,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
     if args.common.json {
         json(&json!({
             "name": called, "samples": samples, "bytes": bytes, "tcp": tcp, "unix": unix, "http": http,
+            "page": page.as_ref().map(|(_, shown)| shown.url()),
         }))?;
     } else {
         let places: Vec<String> = [tcp, unix, http].into_iter().flatten().map(name).collect();
@@ -70,16 +79,44 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
             if disk { ", more on disk" } else { "" },
             places.join(" and ")
         ))?;
+        page.iter().for_each(|(_, shown)| say(format_args!("page: {}", shown.url())));
         if server.tcp().is_some_and(|at| !at.ip().to_canonical().is_loopback()) && !tls {
             say("note: others can reach it and nothing is encrypted; --tls-cert and --tls-key change that");
         }
     }
+    let mut told: Option<Instant> = None;
     while !stop::asked() && !terminated.load(Relaxed) {
+        if let Some((page, _)) = &page
+            && told.is_none_or(|at| at.elapsed() >= PAGE_EVERY)
+        {
+            page.node(server.report());
+            told = Some(Instant::now());
+        }
         std::thread::sleep(stop::SLICE);
     }
     say("ending: finishing what is in flight");
     server.drain()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The page of the node, if one was asked for. One that cannot be shown is said and keeps nobody from being served.
+fn open_page(config: &Config, set: &Arc<DataSet>) -> Result<Option<(Page, Listening)>> {
+    let (options, loader) = (config.settings().page(), config.settings().loader());
+    if options.listen.is_empty() {
+        return Ok(None);
+    }
+    let set_by_somebody = config.rows().filter(|(.., origin)| **origin != Origin::Default);
+    let settings = set_by_somebody.map(|(key, value, _)| (key.name.to_string(), value)).collect();
+    let page = Page::new(Arc::clone(set), options, loader.pixels_max, settings)?;
+    match page.serve(&options.listen) {
+        Ok(shown) => Ok(Some((page, shown))),
+        Err(error) if error.kind() == Kind::Config => Err(error.into()),
+        Err(error) => {
+            let hint = error.remedy().map_or(String::new(), |hint| format!(" ({hint})"));
+            say(format_args!("note: {}{}; serving without it", name(&error), name(hint)));
+            Ok(None)
+        }
+    }
 }
 
 /// The last part of a source, with what does not belong into a URL left out.

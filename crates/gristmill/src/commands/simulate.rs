@@ -14,7 +14,7 @@ use crate::progress::{Progress, Unit};
 use crate::stop;
 use anyhow::Result;
 use gristmill_node::Error;
-use gristmill_sim::{EpochCost, Setup, Simulation, Trouble};
+use gristmill_sim::{EpochCost, Setup, Shuffle, Simulation, Trouble};
 use measured::Measured;
 use std::process::ExitCode;
 use total::Total;
@@ -42,7 +42,13 @@ pub(super) fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         if measured.compute_per_s.is_none() && args.data.step_ms.is_none() {
             say("note: the profile does not say how long a step takes; --step-ms does");
         }
+        let reads = setups.iter().any(|setup| setup.knobs.shuffle == Shuffle::Global);
+        if reads && args.ranks > 1 && args.hardware.store.is_none() && measured.is_latency_bound() {
+            say("note: the profile met no limit of the store, so none is simulated; --store sets one");
+        }
     }
+    // Several ways are compared at the end; their epochs need less room.
+    let rows_max = if setups.len() > 1 { table::ROWS_MAX / 2 } else { table::ROWS_MAX };
     let mut sides = Vec::new();
     for setup in setups {
         let side = one(args, setup)?;
@@ -50,7 +56,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
             if !sides.is_empty() {
                 line("")?;
             }
-            table::text(&side).iter().try_for_each(line)?;
+            table::text(&side, rows_max).iter().try_for_each(line)?;
             total::text(&side.total).iter().try_for_each(line)?;
         }
         sides.push(side);

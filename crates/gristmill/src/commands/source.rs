@@ -43,6 +43,13 @@ impl Source {
         Ok(Source { set, catalog })
     }
 
+    /// Its near-duplicates, if they were found before.
+    pub(super) fn known_families(&self) -> Option<Arc<Families>> {
+        let path = families::kept_path(&self.catalog);
+        let found = families::open(&path, self.set.catalog(), FamilyOptions::default());
+        found.ok().flatten().map(|found| Arc::new(found.families))
+    }
+
     /// Its near-duplicates; every sample is hashed if that was not done before.
     pub(super) fn families(&self, config: &Config, quiet: bool) -> Result<Arc<Families>> {
         let (path, loader) = (families::kept_path(&self.catalog), config.settings().loader());

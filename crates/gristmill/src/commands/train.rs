@@ -2,6 +2,7 @@
 
 mod display;
 mod outcome;
+mod page;
 
 use super::source::{self, Asked, Source};
 use crate::args::{Falls, ModelArgs, TrainArgs};
@@ -9,6 +10,7 @@ use crate::output::{counted, name, say};
 use crate::stop;
 use anyhow::Result;
 use display::Display;
+use gristmill_core::family::Families;
 use gristmill_core::plan::Shape;
 use gristmill_node::config::{Config, Settings};
 use gristmill_node::dataset::DataSet;
@@ -17,6 +19,7 @@ use gristmill_node::selection::{FamilyUse, SelectionOptions};
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::{Encoding, Recipe};
 use gristmill_train::{Checkpoint, Ended, Run, Schedule, Sgd, TrainOptions, Trainer};
+use page::Watched;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,6 +41,8 @@ const IDENTITY_KEYS: [&str; 8] = [
 pub(super) struct Data {
     pub(super) train: Loader,
     pub(super) test: Option<Loader>,
+    /// Near-duplicates, if they are known.
+    families: Option<Arc<Families>>,
 }
 
 pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
@@ -53,11 +58,15 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         ("store.throttle_latency_ms", args.latency_ms.as_ref()),
         ("store.throttle_bytes_per_s", args.bytes_per_s.as_ref()),
         ("store.throttle_requests_per_s", args.requests_per_s.as_ref()),
+        ("page.listen", args.page.as_ref()),
     ])?;
     let settings = config.settings();
     let options = options(&args.model, settings.loader().seed)?;
     args.report.iter().try_for_each(|path| outcome::check(path))?;
+    page::check_listen(&config)?;
     let data = open_data(args, &config)?;
+    let quiet = args.common.json;
+    let watched = Watched::open(&config, &args.report, &data.train, data.families.as_deref())?;
     let checkpoint = args.checkpoint.as_ref().map(|path| Checkpoint {
         path: path.clone(),
         every_batches: args.checkpoint_batches,
@@ -66,15 +75,20 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
     let mut trainer = begin(args, options, &data.train, checkpoint.as_ref())?;
     let mut display = Display::new(args.common.json);
     display.begin(trainer.history())?;
+    watched.resumed(trainer.history());
     let ended = trainer.run(Run {
         train: &data.train,
         test: data.test.as_ref(),
         checkpoint: checkpoint.as_ref(),
         stop: &stop::asked,
-        watch: &mut |event| display.show(&event),
+        watch: &mut |event| {
+            watched.tell(&event);
+            display.show(&event)
+        },
     });
     display.end();
     let ended = ended?;
+    let written = watched.write(quiet);
     if ended == Ended::Stopped {
         return Err(stopped(&trainer, checkpoint.as_ref()).into());
     }
@@ -84,11 +98,13 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         let samples = counted(fallbacks, "sample", "samples");
         say(format_args!("{samples} came from the store because the shared node did not give them"));
     }
-    args.report.iter().try_for_each(|path| outcome::write(path, &mut trainer))?;
-    if !args.common.json {
-        args.report.iter().for_each(|path| say(format_args!("report written to {}", name(path.display()))));
+    for path in args.report.iter().filter(|path| !page::is_page(path)) {
+        outcome::write(path, &mut trainer)?;
+        if !quiet {
+            say(format_args!("report written to {}", name(path.display())));
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if written { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The options of the trainer from what was typed.
@@ -136,11 +152,16 @@ fn open_data(args: &TrainArgs, config: &Config) -> Result<Data> {
     let options = settings.loader();
     let related = options.selection.families != FamilyUse::Off;
     let mut train = Loader::new(source.set.clone(), Some(&recipe), options)?;
+    let mut families = None;
     if related {
-        train = train.with_families(source.families(config, args.common.json)?)?;
+        let found = source.families(config, args.common.json)?;
+        train = train.with_families(found.clone())?;
+        families = Some(found);
+    } else if !settings.page().listen.is_empty() || args.report.iter().any(|path| page::is_page(path)) {
+        families = source.known_families();
     }
     let access = open::access(&source.set, settings, "gristmill train")?;
-    Ok(Data { train: train.with_access(access), test })
+    Ok(Data { train: train.with_access(access), test, families })
 }
 
 /// Reads test data in order, all of it, on this rank.

@@ -7,13 +7,18 @@ mod cache;
 mod commands;
 mod compare_exchange;
 mod compare_split;
+mod exchange;
 mod families;
 mod interrupt;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod options;
+mod page;
 mod profile;
 mod resume;
 mod serve;
+mod simulate;
 mod train;
 
 use std::path::{Path, PathBuf};

@@ -57,19 +57,41 @@ fn of_ranks(place: &Place, name: &str) -> Vec<PathBuf> {
 fn ranks_under_mpirun_read_what_threads_read() {
     let place = Place::new();
     let photos = place.photos(120);
-    let idx = gristmill_testdata::shippable().join("fashion-mnist-1000-test-images-idx3-ubyte.gz");
+    for part in ["images-idx3", "labels-idx1"] {
+        // Unpacked: a slice is filled sample by sample.
+        let name = format!("fashion-mnist-1000-test-{part}-ubyte");
+        let packed = fs::File::open(gristmill_testdata::shippable().join(format!("{name}.gz"))).unwrap();
+        let mut out = fs::File::create(place.path(&name)).unwrap();
+        std::io::copy(&mut flate2::read::GzDecoder::new(packed), &mut out).unwrap();
+    }
+    let idx = place.path("fashion-mnist-1000-test-images-idx3-ubyte");
     for (data, recipe, samples) in [(&photos, "imagenet-train", 120), (&idx, "mnist", 1_000)] {
         let base = [
-            "bench", "load", text(data), "--recipe", recipe, "--batch", "7", "--seed", "5", "--epochs", "3",
-            "--threads", "1", "--exchange", "0.3", "--json",
+            "bench",
+            "load",
+            text(data),
+            "--recipe",
+            recipe,
+            "--batch",
+            "7",
+            "--seed",
+            "5",
+            "--epochs",
+            "3",
+            "--threads",
+            "1",
+            "--exchange",
+            "0.3",
+            "--json",
         ];
         place.run(&[&base[..], &["--ranks", "4", "--batches-out", "threads"]].concat()).good();
         let hold = place.path("slices");
         let more = ["--hold", text(&hold), "--batches-out", "processes"];
         let ran = Ran::of(&mpirun(&place, RANKS, &[&base[..], &more].concat()).output().unwrap()).good();
         // Only the first rank prints.
-        let rows: Vec<&str> = ran.out.lines().filter(|line| line.contains("\"epoch\":")).collect();
-        assert_eq!(rows.len(), 3, "{}", ran.out);
+        for (word, count) in [("\"total\":true", 3), ("\"rank\":", 3 * RANKS as usize)] {
+            assert_eq!(ran.out.matches(word).count(), count, "{}", ran.out);
+        }
         let mut traces = Vec::new();
         for (threads, processes) in of_ranks(&place, "threads").iter().zip(of_ranks(&place, "processes")) {
             assert_eq!(fs::read(threads).unwrap(), fs::read(&processes).unwrap(), "{}", processes.display());
@@ -85,16 +107,28 @@ fn a_rank_that_is_killed_costs_no_sample() {
     let place = Place::new();
     let photos = place.photos(120);
     let base = [
-        "bench", "load", text(&photos), "--recipe", "imagenet-train", "--batch", "3", "--epochs", "4",
-        "--threads", "1", "--exchange", "0.3", "--json",
+        "bench",
+        "load",
+        text(&photos),
+        "--recipe",
+        "imagenet-train",
+        "--batch",
+        "3",
+        "--epochs",
+        "4",
+        "--threads",
+        "1",
+        "--exchange",
+        "0.3",
+        "--json",
     ];
     place.run(&[&base[..], &["--ranks", "4", "--batches-out", "whole"]].concat()).good();
     let whole: Vec<_> = of_ranks(&place, "whole").iter().map(|path| epochs(path)).collect();
     let hold = place.path("slices");
-    let held = ["--hold", text(&hold), "--step-ms", "20"];
+    let on_disk = ["--hold", text(&hold), "--step-ms", "20"];
 
     // Until the middle of epoch 1: its exchange is under way, and that of epoch 0 is over.
-    let mut command = mpirun(&place, RANKS, &[&base[..], &held, &["--batches-out", "killed"]].concat());
+    let mut command = mpirun(&place, RANKS, &[&base[..], &on_disk, &["--batches-out", "killed"]].concat());
     let mut job = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let give_up = Instant::now() + Duration::from_mins(1);
     let killed = of_ranks(&place, "killed");
@@ -108,7 +142,7 @@ fn a_rank_that_is_killed_costs_no_sample() {
 
     let from = ["--from-epoch", "1", "--epochs", "3"];
     let again: Vec<&str> = base.iter().copied().filter(|word| !["--epochs", "4"].contains(word)).collect();
-    let args = [&again[..], &from, &held, &["--batches-out", "restarted"]].concat();
+    let args = [&again[..], &from, &on_disk, &["--batches-out", "restarted"]].concat();
     Ran::of(&mpirun(&place, RANKS, &args).output().unwrap()).good();
     let mut traces = Vec::new();
     for (rank, path) in of_ranks(&place, "restarted").iter().enumerate() {
@@ -135,9 +169,11 @@ fn what_ranks_differ_in_is_told_to_all() {
     let mut other = Command::new("mpirun");
     other.current_dir(place.folder.path()).env("GRISTMILL_CATALOG_FOLDER", place.path("catalogs"));
     other.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    other.args(words.iter().map(|word| {
-        if word.to_string_lossy().starts_with("echo") { program.into() } else { word.clone() }
-    }));
+    other.args(
+        words.iter().map(|word| {
+            if word.to_string_lossy().starts_with("echo") { program.into() } else { word.clone() }
+        }),
+    );
     let ran = Ran::of(&other.output().unwrap());
     assert_ne!(ran.code, Some(0));
     let told = ran.err.matches("loader.seed is 1 on rank 0 but 2 on rank 2").count();

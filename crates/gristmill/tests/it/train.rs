@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/shippable/");
 
-pub(super) fn shipped(name: &str) -> String {
+pub(crate) fn shipped(name: &str) -> String {
     format!("{DATA}fashion-mnist-{name}-images-idx3-ubyte.gz")
 }
 

@@ -28,14 +28,14 @@ pub(super) const EXCHANGE: &[Key] = &[
         "what a rank sends: any, rather what has high scores, or what it has too much of by class",
         exchange.choose,
         choose,
-        |choose: &Choose| show(&Choose::NAMES, *choose)
+        |choose: &Choose| show(&Choose::NAMES, choose)
     ),
     key!(
         "exchange.form",
         "who sends to whom: everybody to somebody else, or as published, where a rank may draw itself",
         exchange.form,
         form,
-        |form: &Form| show(&Form::NAMES, *form)
+        |form: &Form| show(&Form::NAMES, form)
     ),
     key!(
         "exchange.message_bytes_max",
@@ -103,6 +103,6 @@ fn named<T: Copy>(names: &[(&str, T)], text: &str) -> Result<T, String> {
     found.map(|(_, value)| *value).ok_or_else(|| format!("one of {}", all()))
 }
 
-fn show<T: PartialEq>(names: &[(&str, T)], value: T) -> String {
-    names.iter().find(|(_, known)| *known == value).map_or("", |(name, _)| name).into()
+fn show<T: PartialEq>(names: &[(&str, T)], value: &T) -> String {
+    names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name).into()
 }

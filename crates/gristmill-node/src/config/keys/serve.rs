@@ -1,4 +1,4 @@
-//! The settings of `gristmill serve` and of those who ask it.
+//! The settings of `gristmill serve`, of those who ask it, and of the page.
 
 use super::split::{cores, show_auto};
 use super::{HOUR_MS, Key, U32_MAX, WEEK_MS, bytes_to, format_bytes, list, shown, text, whole};
@@ -142,5 +142,19 @@ pub(super) const SERVE: &[Key] = &[
         tls_ca,
         text,
         shown
+    ),
+    key!(
+        "page.listen",
+        "loopback address and port of the page of a run or a node; empty for none",
+        page.listen,
+        text,
+        shown
+    ),
+    key!(
+        "page.memory_bytes_max",
+        "memory for what a page keeps per sample; below 24 bytes per sample only some samples are followed",
+        page.memory_bytes_max,
+        bytes_to::<1, { 1 << 40 }>,
+        |b: &u64| format_bytes(*b)
     ),
 ];

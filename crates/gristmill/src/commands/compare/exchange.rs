@@ -56,7 +56,7 @@ pub(in crate::commands) fn exchange(args: &CompareExchangeArgs) -> Result<ExitCo
     let (data, test) = data(&ground, args.holdout, quiet)?;
     let cases = Cases::new(&typed, data.len(), &ground.train)?;
     if !quiet {
-        cases.left_out.iter().for_each(|words| say(words));
+        cases.left_out.iter().for_each(say);
     }
     let seeds = ground_args.seeds;
     let bench = Bench {
@@ -65,7 +65,7 @@ pub(in crate::commands) fn exchange(args: &CompareExchangeArgs) -> Result<ExitCo
         options: &ground.train,
         seed: ground.options.seed,
         seeds,
-        threads: ground.options.threads.max(1) as usize,
+        threads: ground.options.threads.max(1),
         identity: format!("{digest} holdout {}", args.holdout),
     };
     let outcomes = match bench.run(&cases.runs, kept.as_mut(), quiet) {

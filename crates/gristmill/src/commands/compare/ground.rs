@@ -137,7 +137,7 @@ impl Ground {
             checkpoint: None,
             stop: &stop::asked,
             watch: &mut |event| {
-                if let Event::Epoch(row) = event {
+                if let Event::Epoch(row, _) = event {
                     tell(row);
                 }
                 Ok(())

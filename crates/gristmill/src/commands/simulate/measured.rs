@@ -9,6 +9,8 @@ use std::path::Path;
 
 /// No profile is larger.
 const BYTES_MAX: u64 = 1 << 20;
+/// From this share of what latency alone allows on, latency is the limit.
+const LATENCY_BOUND: f64 = 0.8;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Measured {
@@ -90,10 +92,19 @@ impl Measured {
         }
     }
 
-    /// What its store carries; no limit for data that was held in memory.
+    /// Whether reads took as long together as alone: then only the latency was met, and what the store carries is not known.
+    pub(super) fn is_latency_bound(&self) -> bool {
+        let at_once = if self.fetch.reads_in_flight == 0 { self.threads } else { self.fetch.reads_in_flight };
+        let alone_ms = self.fetch.alone_ms.unwrap_or(0.0);
+        let most = f64::from(at_once) * self.data.bytes_mean / alone_ms * 1e3;
+        alone_ms > 0.0 && self.fetch.bytes_per_s > LATENCY_BOUND * most
+    }
+
+    /// What its store carries; no limit for data that was held in memory, or where none was met.
     pub(super) fn bytes_per_s(&self) -> f64 {
         let Fetch { bytes_per_s, from_memory, .. } = self.fetch;
-        if from_memory || bytes_per_s == 0.0 { f64::INFINITY } else { bytes_per_s }
+        let unlimited = from_memory || bytes_per_s == 0.0 || self.is_latency_bound();
+        if unlimited { f64::INFINITY } else { bytes_per_s }
     }
 
     /// What a read takes before its bytes flow.
@@ -132,6 +143,14 @@ mod tests {
         let measured = open(GOOD).unwrap();
         assert!((measured.latency_ms() - 5.0).abs() < 1e-9 && !measured.is_local());
         assert!((measured.step_ms().unwrap() - 20.0).abs() < 1e-9);
+        // 64 reads of 1 kB at once, each in 6 ms, would be 10.7 MB/s: the store's own limit was met.
+        assert!(!measured.is_latency_bound());
+        let far = open(&GOOD.replace("1e6", "10e6")).unwrap();
+        assert!(
+            far.is_latency_bound()
+                && far.bytes_per_s().is_infinite()
+                && (far.latency_ms() - 6.0).abs() < 1e-9
+        );
     }
 
     #[test]

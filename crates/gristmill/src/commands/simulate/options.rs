@@ -75,12 +75,13 @@ fn machine(args: &SimulateArgs, measured: Option<&Measured>) -> Result<Machine> 
         cores: hardware
             .cores
             .or(measured.map(|measured| measured.cores))
-            .unwrap_or(threads.saturating_mul(hardware.ranks_per_node)),
+            .unwrap_or(threads.saturating_mul(hardware.ranks_per_node).max(1)),
         disk: Disk {
             bytes_per_s: typed("--disk", &hardware.disk)?
                 .or(disk.map(Measured::bytes_per_s))
                 .unwrap_or(plain.disk.bytes_per_s),
             latency_s: seconds(hardware.disk_latency_ms, disk, plain.disk.latency_s),
+            sync_s: seconds(hardware.disk_sync_ms, None, plain.disk.sync_s),
         },
         link: Link {
             bytes_per_s: typed("--link", &hardware.link)?.unwrap_or(plain.link.bytes_per_s),

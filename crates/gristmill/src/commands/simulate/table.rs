@@ -7,7 +7,7 @@ use gristmill_sim::{Causes, EpochCost, Hold, Labels, Setup, Shuffle};
 use serde::Serialize;
 
 /// More epochs than this are not all shown.
-const ROWS_MAX: usize = 20;
+pub(super) const ROWS_MAX: usize = 20;
 
 /// One epoch, as printed.
 #[derive(Debug, Clone, Serialize)]
@@ -37,6 +37,7 @@ pub(super) struct Row {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
+#[expect(clippy::struct_field_names, reason = "units end names")]
 pub(super) struct CausesRow {
     compute_s: f64,
     disk_s: f64,
@@ -83,8 +84,8 @@ impl Row {
     }
 }
 
-/// What is simulated, and its epochs.
-pub(super) fn text(side: &Side) -> Vec<String> {
+/// What is simulated, and its epochs, or about so many of them.
+pub(super) fn text(side: &Side, rows_max: usize) -> Vec<String> {
     let Side { setup, costs, .. } = side;
     let mut out = heading(setup, costs.first());
     out.push(String::new());
@@ -93,30 +94,33 @@ pub(super) fn text(side: &Side) -> Vec<String> {
     let shown: Vec<usize> = (0..named(&costs[0]).len())
         .filter(|cause| costs.iter().any(|cost| named(cost)[*cause].1 > 0.0))
         .collect();
-    let mut head = format!("{:>5}  {:>9}", "epoch", "time");
-    shown.iter().for_each(|cause| head += &format!("  {:>8}", named(&costs[0])[*cause].0));
-    out.push(head + &format!("  {:>10}  {:>10}  {:>8}  {:>8}", "exchanged", "from store", "seen", "classes"));
-    let picked = picked(costs);
+    let mut head = vec![format!("{:>5}", "epoch"), format!("{:>9}", "time")];
+    head.extend(shown.iter().map(|cause| format!("{:>8}", named(&costs[0])[*cause].0)));
+    head.push(format!("{:>10}  {:>10}  {:>8}  {:>7}", "exchanged", "from store", "seen", "classes"));
+    out.push(head.join("  "));
+    let picked = picked(costs, rows_max);
     for &at in &picked {
         let cost = &costs[at];
-        let mut row = format!("{:>5}  {:>9}", cost.epoch, time(cost.seconds));
-        for cause in &shown {
-            row += &format!("  {:>8}", share(named(cost)[*cause].1, cost.seconds));
-        }
-        row += &format!(
-            "  {:>10}  {:>10}  {:>8}  {:>8.3}",
+        let mut row = vec![format!("{:>5}", cost.epoch), format!("{:>9}", time(cost.seconds))];
+        row.extend(shown.iter().map(|cause| format!("{:>8}", share(named(cost)[*cause].1, cost.seconds))));
+        row.push(format!(
+            "{:>10}  {:>10}  {:>8}  {:>7.3}",
             bytes(cost.traffic.exchanged_bytes),
             bytes(cost.traffic.store_bytes),
             percent(cost.seen.mean),
             cost.divergence.mean
-        );
-        if cost.restarts > 0 {
-            row += &format!("  a node was lost, {} read again", counted(cost.refilled, "sample", "samples"));
+        ));
+        match (cost.restarts, cost.refilled) {
+            (0, _) => {}
+            (_, 0) => row.push("a node was lost".into()),
+            (_, again) => {
+                row.push(format!("a node was lost, {} read again", counted(again, "sample", "samples")));
+            }
         }
         if cost.left + cost.again > 0 {
-            row += &format!("  {} left, {} again", grouped(cost.left), grouped(cost.again));
+            row.push(format!("{} left, {} again", grouped(cost.left), grouped(cost.again)));
         }
-        out.push(row);
+        out.push(row.join("  "));
     }
     if picked.len() < costs.len() {
         out.push(format!("({} of {} epochs are shown; --json has all)", picked.len(), costs.len()));
@@ -159,7 +163,7 @@ fn heading(setup: &Setup, first: Option<&EpochCost>) -> Vec<String> {
         _ => String::new(),
     };
     out.push(format!(
-        "  together    store {} + {}{requests}; {} of a node prepare samples",
+        "  together    store {} + {}{requests}; {} per node",
         rate(machine.store.bytes_per_s),
         ms(machine.store.latency_s),
         counted(machine.cores.into(), "core", "cores"),
@@ -197,14 +201,15 @@ fn shuffling(setup: &Setup, first: Option<&EpochCost>) -> String {
     }
 }
 
-/// Which epochs are shown: all if they are few; else the first ones, then fewer and fewer, what was special, and the last.
-fn picked(costs: &[EpochCost]) -> Vec<usize> {
-    if costs.len() <= ROWS_MAX {
+/// Which epochs are shown: all if they are few; else the first ones, then some on the way, what was special, and the last.
+fn picked(costs: &[EpochCost], rows_max: usize) -> Vec<usize> {
+    if costs.len() <= rows_max {
         return (0..costs.len()).collect();
     }
-    let (last, mut picked) = (costs.len() - 1, vec![0, 1, 2, 3, 4]);
-    let steps = ROWS_MAX - 6;
-    picked.extend((1..=steps).map(|step| 4 + (last - 4) * step / steps));
+    let (last, first) = (costs.len() - 1, rows_max / 4);
+    let mut picked: Vec<usize> = (0..first).collect();
+    let steps = rows_max - first;
+    picked.extend((1..=steps).map(|step| first - 1 + (last + 1 - first) * step / steps));
     picked.extend(costs.iter().enumerate().filter(|(_, cost)| cost.restarts > 0).map(|(at, _)| at));
     picked.sort_unstable();
     picked.dedup();
@@ -221,26 +226,32 @@ pub(super) fn picture(sides: &[Side]) -> String {
         [line(side, "seen", |cost| cost.seen.mean), line(side, "apart", |cost| cost.divergence.excess())]
     };
     let words = Words {
-        title: "What a rank has seen of the data, and how far slices are from the whole beyond chance",
+        title: "What a rank has seen, and how far slices are from the whole",
         x: "epoch",
-        y: "percent",
+        y: "% of the data; % beyond chance",
     };
     lines(words, &sides.iter().flat_map(both).collect::<Vec<_>>())
 }
 
 /// A part of an epoch; nothing at all is a dash.
 fn share(part: f64, all: f64) -> String {
-    if part <= 0.0 || all <= 0.0 { "-".into() } else { percent(part / all) }
+    match part / all {
+        share if share.is_nan() || share <= 0.0 => "-".into(),
+        share if share < 0.000_5 => "<0.1 %".into(),
+        share => format!("{:.1} %", share * 100.0),
+    }
 }
 
-/// A share, with as many digits as it needs to be told from nothing.
+/// A share, with three digits that say something, whatever the scale.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    match percent {
-        _ if percent == 0.0 => "0 %".into(),
-        _ if percent < 0.1 => format!("{percent:.4} %"),
-        _ => format!("{percent:.1} %"),
-    }
+    let digits = match percent {
+        _ if percent >= 10.0 || percent == 0.0 => 1,
+        _ if percent >= 1.0 => 2,
+        _ if percent >= 0.1 => 3,
+        _ => 4,
+    };
+    format!("{percent:.digits$} %")
 }
 
 /// Bytes; none at all are a dash.
@@ -255,14 +266,16 @@ pub(super) fn bytes(bytes: f64) -> String {
 /// A time in the unit that people would use for it.
 pub(super) fn time(seconds: f64) -> String {
     match seconds {
-        _ if seconds < 1.0 => ms(seconds),
+        _ if seconds < 0.01 => format!("{:.2} ms", seconds * 1e3),
+        _ if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
         _ if seconds < 100.0 => format!("{seconds:.2} s"),
         _ if seconds < 6_000.0 => format!("{:.1} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3_600.0),
+        _ if seconds < 360_000.0 => format!("{:.1} h", seconds / 3_600.0),
+        _ => format!("{:.0} days", seconds / 86_400.0),
     }
 }
 
-/// A short time.
+/// A short time as it was typed.
 fn ms(seconds: f64) -> String {
     let ms = seconds * 1e3;
     // As many digits as it was typed with, three at most.
@@ -280,10 +293,13 @@ mod tests {
 
     #[test]
     fn figures_for_people() {
-        assert_eq!([0.0, 0.000_635, 0.3, 1.0].map(percent), ["0 %", "0.0635 %", "30.0 %", "100.0 %"]);
-        assert_eq!([0.05, 2.0, 187.0, 9_000.0].map(time), ["50 ms", "2.00 s", "3.1 min", "2.5 h"]);
+        assert_eq!([0.0, 0.000_635, 0.3, 1.0].map(percent), ["0.0 %", "0.0635 %", "30.0 %", "100.0 %"]);
+        assert_eq!(
+            [0.005, 0.05, 2.0, 187.0, 9_000.0].map(time),
+            ["5.00 ms", "50 ms", "2.00 s", "3.1 min", "2.5 h"]
+        );
         assert_eq!([0.0, 500.0, 42.1e9, 3.2e12].map(bytes), ["-", "500 B", "42.1 GB", "3.2 TB"]);
         assert_eq!([0.000_05, 0.2].map(ms), ["0.05 ms", "200 ms"]);
-        assert_eq!((share(0.0, 1.0), share(0.5, 2.0)), ("-".to_string(), "25.0 %".to_string()));
+        assert_eq!([0.0, 0.000_1, 0.5].map(|part| share(part, 2.0)), ["-", "<0.1 %", "25.0 %"]);
     }
 }

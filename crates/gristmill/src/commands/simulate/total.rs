@@ -11,7 +11,8 @@ const BAR: f64 = 40.0;
 /// The sums over all epochs, as printed.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Total {
-    total: bool,
+    #[serde(rename = "total")]
+    whole: bool,
     shuffle: &'static str,
     epochs: u64,
     /// All epochs, without the first fill.
@@ -63,6 +64,7 @@ struct Simulated {
     prefetch_batches: u32,
     disk_bytes_per_s: Option<f64>,
     disk_latency_ms: f64,
+    disk_sync_ms: f64,
     link_bytes_per_s: Option<f64>,
     link_latency_ms: f64,
     store_bytes_per_s: Option<f64>,
@@ -98,6 +100,7 @@ impl Simulated {
             prefetch_batches: knobs.prefetch_batches,
             disk_bytes_per_s: limit(machine.disk.bytes_per_s),
             disk_latency_ms: machine.disk.latency_s * 1e3,
+            disk_sync_ms: machine.disk.sync_s * 1e3,
             link_bytes_per_s: limit(machine.link.bytes_per_s),
             link_latency_ms: machine.link.latency_s * 1e3,
             store_bytes_per_s: limit(machine.store.bytes_per_s),
@@ -121,7 +124,7 @@ impl Total {
         let data_bytes = setup.load.bytes * f64::from(setup.load.samples);
         let exchanged = count(|cost| cost.traffic.exchanged);
         Total {
-            total: true,
+            whole: true,
             shuffle: setup.knobs.shuffle.name(),
             epochs: costs.len() as u64,
             seconds,
@@ -206,7 +209,8 @@ pub(super) fn text(total: &Total) -> Vec<String> {
     ));
     if total.restarts > 0 {
         let lost = counted(total.restarts, "restart", "restarts");
-        out.push(format!("  {:<10} {lost}, {} read again, nothing lost", "faults", grouped(total.refilled)));
+        let again = counted(total.refilled, "sample", "samples");
+        out.push(format!("  {:<10} {lost}, {again} read again, nothing lost", "faults"));
     }
     out.push(format!("  {:<10} every invariant held in each of {epochs}", "checked"));
     out

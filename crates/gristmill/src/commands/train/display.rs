@@ -2,6 +2,7 @@
 
 use super::outcome::seconds;
 use crate::output::{json, line, name, say, size};
+use gristmill_node::report::Wait;
 use gristmill_node::{Error, Kind, Result};
 use gristmill_train::{EpochRow, Event, Live};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -80,9 +81,9 @@ impl Display {
                     Ok(())
                 })?;
             }
-            Event::Skipped(_) => {}
-            Event::Epoch(row) if self.json => said(json(&Shown::new(row)))?,
-            Event::Epoch(row) => self.above(|| said(line(words(row))))?,
+            Event::Skipped(_) | Event::Began(_) | Event::Learned { .. } => {}
+            Event::Epoch(row, _) if self.json => said(json(&Shown::new(row)))?,
+            Event::Epoch(row, _) => self.above(|| said(line(words(row))))?,
         }
         Ok(())
     }
@@ -108,15 +109,30 @@ impl Display {
         } else {
             String::new()
         };
+        let hits = live.report.hit_ratio();
         format!(
-            "{left}  loss {:.3}  right {:.1} %  kept {:.0} %  waiting {:.0} %  {:.0} samples/s",
+            "{left}  loss {:.3}  right {:.1} %  kept {:.0} %  waiting {:.0} %{}  {:.0} samples/s{}",
             live.loss,
             live.accuracy * 100.0,
             live.kept_share * 100.0,
             live.wait_share * 100.0,
+            waiting_for(&live.report.wait).map_or(String::new(), |what| format!(" for {what}")),
             live.samples_per_s,
+            hits.map_or(String::new(), |ratio| format!("  hits {:.0} %", ratio * 100.0)),
         )
     }
+}
+
+/// What most of a wait was for; none if there was none.
+fn waiting_for(wait: &Wait) -> Option<&'static str> {
+    let parts = [
+        ("fetch", wait.fetch_ms),
+        ("decode", wait.decode_ms),
+        ("ops", wait.ops_ms),
+        ("hand-over", wait.hand_over_ms),
+    ];
+    let most = parts.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+    most.filter(|(_, ms)| *ms > 0.0).map(|(what, _)| what)
 }
 
 /// The part of the training that is done.
@@ -144,4 +160,15 @@ fn words(row: &EpochRow) -> String {
         seconds(row.wall_ms),
         size(row.bytes)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_part_of_a_wait_is_named() {
+        let wait = Wait { decode_ms: 3.0, fetch_ms: 1.0, ..Wait::default() };
+        assert_eq!((waiting_for(&wait), waiting_for(&Wait::default())), (Some("decode"), None));
+    }
 }

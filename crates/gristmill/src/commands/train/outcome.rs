@@ -100,10 +100,17 @@ pub(super) fn conclude(trainer: &mut Trainer, as_json: bool) -> Result<()> {
 
 /// Whether a report can be written there, before hours are spent on it.
 pub(super) fn check(path: &Path) -> Result<()> {
-    if !matches!(path.extension().and_then(|ending| ending.to_str()), Some("svg" | "json")) {
-        return Err(Error::config(format!("--report {} ends neither in .svg nor in .json", path.display()))
-            .hint(".svg is a picture of accuracy over time, .json holds all figures")
-            .into());
+    if !matches!(path.extension().and_then(|ending| ending.to_str()), Some("html" | "svg" | "json")) {
+        return Err(Error::config(format!(
+            "--report {} ends in none of .html, .svg and .json",
+            path.display()
+        ))
+        .hint(".html is the page, .svg a picture of accuracy over time, .json holds all figures")
+        .into());
+    }
+    if super::page::is_page(path) {
+        super::page::check(path);
+        return Ok(());
     }
     super::check_folder("--report", path)
 }

@@ -160,7 +160,7 @@ pub(super) struct Case {
 /// All that is compared.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cases {
-    pub(super) cases: Vec<Case>,
+    pub(super) all: Vec<Case>,
     pub(super) runs: Vec<Training>,
     /// Which ranks are left out, in words.
     pub(super) left_out: Vec<String>,
@@ -189,7 +189,7 @@ impl Cases {
             }
             cases.add(typed, world);
         }
-        if cases.cases.is_empty() {
+        if cases.all.is_empty() {
             return Err(Error::config(format!("{samples} samples are too few to deal out"))
                 .hint("name --ranks and --batch"));
         }
@@ -215,7 +215,7 @@ impl Cases {
                         Fraction::Part(_) => self
                             .run(Training { world, dealing: Dealing { choose: Choose::Uniform, ..dealing } }),
                     };
-                    self.cases.push(Case { run, base, world, dealing });
+                    self.all.push(Case { run, base, world, dealing });
                 }
             }
         }
@@ -256,7 +256,7 @@ mod tests {
         worlds.dedup();
         let expected = [(8, 32, 0.1, 2), (64, 16, 0.4, 6), (512, 8, 1.6, 22), (2_048, 7, 1.6, 75)];
         assert_eq!(worlds, expected.map(|(ranks, batch, rate, epochs)| World { ranks, batch, rate, epochs }));
-        assert_eq!((made.runs.len(), made.cases.len()), (4 * 9, 4 * 10), "global is trained once per world");
+        assert_eq!((made.runs.len(), made.all.len()), (4 * 9, 4 * 10), "global is trained once per world");
         let small = cases(&typed(&[]).unwrap(), 4_000).unwrap();
         assert_eq!(small.left_out.len(), 2, "{:?}", small.left_out);
         assert!(small.left_out[1].starts_with("2048 ranks"), "{:?}", small.left_out);
@@ -269,7 +269,7 @@ mod tests {
         let typed = typed(&["--ranks", "4", "--fractions", "0.5,0", "--choose", "class,uniform"]).unwrap();
         let made = cases(&typed, 400).unwrap();
         let shown: Vec<String> = made
-            .cases
+            .all
             .iter()
             .map(|case| {
                 let Dealing { fraction, partition, choose } = case.dealing;

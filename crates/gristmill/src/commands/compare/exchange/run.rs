@@ -48,21 +48,21 @@ impl Bench<'_> {
     ) -> Result<Vec<Vec<Outcome>>> {
         let mut outcomes: Vec<Vec<Option<Outcome>>> = vec![vec![None; self.seeds as usize]; runs.len()];
         let mut jobs = Vec::new();
-        for round in 0..self.seeds as usize {
-            for (run, &training) in runs.iter().enumerate() {
-                let job = Job { run, round, training, seed: self.seed.wrapping_add(round as u64) };
-                outcomes[run][round] = kept.as_deref().and_then(|kept| kept.find(&self.name(job)));
-                if outcomes[run][round].is_none() {
-                    jobs.push(job);
-                }
+        let rounds = (0..self.seeds as usize).flat_map(|round| (0..runs.len()).map(move |run| (round, run)));
+        for (round, run) in rounds {
+            let seed = self.seed.wrapping_add(round as u64);
+            let job = Job { run, round, training: runs[run], seed };
+            outcomes[run][round] = kept.as_deref().and_then(|kept| kept.find(&self.name(job)));
+            if outcomes[run][round].is_none() {
+                jobs.push(job);
             }
         }
-        let (next, quit) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let ended = std::thread::scope(|scope| {
             let (tell, told) = channel();
             for _ in 0..self.threads.min(jobs.len()) {
-                let (tell, jobs, next, quit) = (tell.clone(), &jobs, &next, &quit);
-                scope.spawn(move || self.work(jobs, next, quit, &tell));
+                let (tell, jobs, next, over) = (tell.clone(), &jobs, &next, &over);
+                scope.spawn(move || self.work(jobs, next, over, &tell));
             }
             drop(tell);
             let mut bar = Progress::new("compare", quiet);
@@ -89,7 +89,7 @@ impl Bench<'_> {
                     break stop::check().map_err(Into::into);
                 }
             };
-            quit.store(true, Relaxed);
+            over.store(true, Relaxed);
             bar.done();
             ended
         });

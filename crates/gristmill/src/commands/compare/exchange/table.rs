@@ -39,7 +39,8 @@ pub(super) struct Row {
 /// Which fraction is enough.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Summary {
-    summary: bool,
+    #[serde(rename = "summary")]
+    marked: bool,
     ranks: u32,
     partition: &'static str,
     choose: &'static str,
@@ -47,7 +48,6 @@ pub(super) struct Summary {
     within_points: f64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser hands out references")]
 fn number_or_name<S: Serializer>(fraction: &Fraction, serializer: S) -> Result<S::Ok, S::Error> {
     match fraction {
         Fraction::Part(part) => serializer.serialize_f64(*part),
@@ -90,7 +90,7 @@ pub(super) fn rows(cases: &Cases, outcomes: &[Vec<Outcome>], samples: usize) -> 
             epochs: case.world.epochs,
         }
     };
-    cases.cases.iter().map(row).collect()
+    cases.all.iter().map(row).collect()
 }
 
 /// The rows of one line of the table: those of its own choice, and those in which nothing is chosen.
@@ -112,7 +112,7 @@ pub(super) fn summaries(rows: &[Row]) -> Vec<Summary> {
             continue;
         }
         let mut summary = Summary {
-            summary: true,
+            marked: true,
             ranks,
             partition,
             choose,
@@ -123,7 +123,7 @@ pub(super) fn summaries(rows: &[Row]) -> Vec<Summary> {
             match row.fraction {
                 Fraction::Global => {}
                 Fraction::Part(part) if row.delta_points >= -WITHIN_POINTS => {
-                    summary.smallest_fraction = Some(part)
+                    summary.smallest_fraction = Some(part);
                 }
                 Fraction::Part(_) => break,
             }
@@ -148,7 +148,7 @@ pub(super) fn text(rows: &[Row], summaries: &[Summary]) -> Vec<String> {
                 Fraction::Part(0.0) => "0 (local)".to_string(),
                 other => other.to_string(),
             };
-            head += &format!("  {name:>14}");
+            head = format!("{head}  {name:>14}");
         }
         out.push(format!("{head}  smallest"));
         let mut before = None;
@@ -165,7 +165,7 @@ pub(super) fn text(rows: &[Row], summaries: &[Summary]) -> Vec<String> {
                 } else {
                     String::new()
                 };
-                line += &format!("  {shown:>14}");
+                line = format!("{line}  {shown:>14}");
             }
             let enough = summary.smallest_fraction.map_or_else(|| "none".into(), |f| f.to_string());
             out.push(format!("{line}  {enough:>8}"));
