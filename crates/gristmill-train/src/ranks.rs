@@ -68,7 +68,7 @@ pub fn train(
     // What is not trained yet is as important as anything can be: nothing is known against it.
     let mut losses = vec![1.0_f32; train.len()];
     let per_epoch = train.len() / size;
-    let (mut made, mut train_loss) = (0_u64, 0.0);
+    let (mut taken, mut train_loss) = (0_u64, 0.0);
     for epoch in 0..options.epochs {
         let order = orders.begin(epoch, &train.labels, &losses)?;
         train_loss = 0.0;
@@ -87,18 +87,18 @@ pub fn train(
             }
             train_loss += loss / per_epoch as f64;
             places.iter().zip(&facts.loss).for_each(|(place, loss)| losses[*place as usize] = *loss);
-            let part = made as f64 / (per_epoch as u64 * options.epochs) as f64;
+            let part = taken as f64 / (per_epoch as u64 * options.epochs) as f64;
             let warm = (part / WARM_PART).clamp(1.0 / 64.0, 1.0);
             let factor = options.schedule.fallen(part) * warm;
             options.sgd.step(&mut model, options.rate * factor as f32);
-            made += 1;
+            taken += 1;
         }
         orders.end();
         tell(epoch + 1);
     }
     let (accuracy, loss) = judge(&mut model, test);
     let (moved_share, divergence) = (orders.moved_share(), orders.divergence(&train.labels));
-    Ok(Some(Outcome { accuracy, loss, train_loss, steps: made, moved_share, divergence }))
+    Ok(Some(Outcome { accuracy, loss, train_loss, steps: taken, moved_share, divergence }))
 }
 
 /// The share of samples that the model has right, and their mean loss.
