@@ -220,9 +220,9 @@ mod tests {
             assert_eq!(bits(&own_gradient), bits(&gradient[place]), "part {part}");
         }
         let near = |name: &str, whole: &[f32], of: &dyn Fn(&BatchNorm) -> Vec<f32>, count: f32| {
-            for (i, found) in whole.iter().enumerate() {
-                let mean = alone.iter().map(|one| of(one)[i]).sum::<f32>() / count;
-                assert!((found - mean).abs() < 1e-4, "{name}: {found} {mean}");
+            for (i, whole) in whole.iter().enumerate() {
+                let sum: f32 = alone.iter().map(|one| of(one)[i]).sum();
+                assert!((whole - sum / count).abs() < 1e-4, "{name}: {whole} {}", sum / count);
             }
         };
         near("mean", &together.mean, &|one| one.mean.clone(), 3.0);
