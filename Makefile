@@ -48,7 +48,7 @@ python: setup-mpi venv ## The Python package: format, types, stubs, tests
 	@cargo build --locked -p gristmill
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --locked --quiet
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .
-	@$(VENV)/bin/mypy
+	@$(VENV)/bin/mypy && $(VENV)/bin/mypy examples
 	@MYPYPATH=python $(PYTHON) -m mypy.stubtest gristmill._gristmill
 	@$(PYTHON) -m pytest
 
