@@ -10,6 +10,7 @@ and how long the browser was ever busy at a stretch.
 import argparse
 import http.server
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -99,7 +100,10 @@ def main() -> None:
     parser.add_argument("--browser", default="chromium")
     args = parser.parse_args()
     run = subprocess.Popen([args.example, "1281167", "300"], stdout=subprocess.PIPE, text=True)
-    lines = [f"command: python bench/page.py --example {args.example}"]
+    lines = [
+        f"command: python bench/page.py --example {args.example}",
+        f"machine: {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} when it began",
+    ]
     try:
         assert run.stdout is not None
         for line in run.stdout:
