@@ -10,6 +10,7 @@ and how long the browser was ever busy at a stretch.
 import argparse
 import http.server
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from typing import Any
 
 WATCH = """<script>
 (() => {
@@ -35,11 +37,17 @@ WATCH = """<script>
 </script></body>"""
 
 
+# What the browser itself needs on this machine, at this moment.
+EMPTY = """<!doctype html><body><script>
+requestAnimationFrame(() => { document.body.dataset.readyMs = Math.round(performance.now()); });
+</script></body>"""
+
+
 class Proxy(http.server.BaseHTTPRequestHandler):
     """Passes requests on, adds the script to the page, and keeps what it says."""
 
     behind = ""
-    said: dict | None = None
+    said: dict[str, Any] | None = None
     heard = threading.Event()
 
     def do_GET(self) -> None:
@@ -47,6 +55,9 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             Proxy.said = json.loads(urllib.parse.unquote(self.path[6:]))
             Proxy.heard.set()
             self.give(204, "text/plain", b"")
+            return
+        if self.path == "/empty":
+            self.give(200, "text/html", EMPTY.replace("</body>", WATCH).encode())
             return
         try:
             with urllib.request.urlopen(Proxy.behind + self.path) as answer:
@@ -69,7 +80,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def look(browser: str, address: str) -> dict:
+def look(browser: str, address: str) -> dict[str, Any]:
     """Opens a page in the browser until it has said what it met."""
     Proxy.heard.clear()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
@@ -99,7 +110,10 @@ def main() -> None:
     parser.add_argument("--browser", default="chromium")
     args = parser.parse_args()
     run = subprocess.Popen([args.example, "1281167", "300"], stdout=subprocess.PIPE, text=True)
-    lines = [f"command: python bench/page.py --example {args.example}"]
+    lines = [
+        f"command: python bench/page.py --example {args.example}",
+        f"machine: {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} when it began",
+    ]
     try:
         assert run.stdout is not None
         for line in run.stdout:
@@ -109,11 +123,11 @@ def main() -> None:
             lines.append(line.rstrip())
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for part in ["overview", "data/hardest", "epochs"]:
-            said = look(args.browser, f"http://127.0.0.1:{server.server_port}/#{part}")
+        for part in ["empty", "#overview", "#data/hardest", "#epochs"]:
+            said = look(args.browser, f"http://127.0.0.1:{server.server_port}/{part}")
             draws = said["draws"] or [float("nan")]
             lines.append(
-                f"browser, #{part}: drawn {said['ready_ms']} ms after it was asked for; "
+                f"browser, /{part}: drawn {said['ready_ms']} ms after it was asked for; "
                 f"{len(said['draws'])} drawings in 8 s, the longest {max(draws):.0f} ms; "
                 f"never busy for longer than {said['longest']:.0f} ms; {said['nodes']} elements"
             )

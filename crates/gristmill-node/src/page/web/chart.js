@@ -24,7 +24,7 @@ class Chart {
     this.root = h('figure', { class: `card chart${spec.wide ? ' wide' : ''}` },
       h('div', { class: 'top' }, h('div', {}, h('h3', {}, spec.title), this.note), spec.control), this.plot, this.legend);
     this.data = null;
-    this.watch = new ResizeObserver(() => this.draw());
+    this.watch = new ResizeObserver(() => { if (this.plot.clientWidth !== this.width) this.draw(); });
     this.watch.observe(this.plot);
     groups.get(this.group).charts.add(this);
   }
@@ -54,6 +54,7 @@ class Chart {
   draw() {
     const width = this.plot.clientWidth;
     if (!this.data || !width) return;
+    this.width = width;
     const height = this.spec.wide ? 230 : 180, left = 58, right = 6, top = 8, bottom = 22;
     const fitted = this.fit(width - left - right), { xs, series } = fitted, n = xs.length;
     this.fitted = fitted;

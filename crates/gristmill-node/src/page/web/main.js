@@ -12,6 +12,7 @@ function take(news) {
   S.epochs = [...S.epochs.filter((row) => !fresh.has(row.report.epoch)), ...news.epochs].sort((a, b) => a.report.epoch - b.report.epoch).slice(-EPOCHS_MAX);
   const decided = new Set(news.decisions.map((one) => `${one.epoch} ${one.knob}`));
   S.decisions = [...S.decisions.filter((one) => !decided.has(`${one.epoch} ${one.knob}`)), ...news.decisions].slice(-EPOCHS_MAX);
+  if (decided.size || news.whole) S.decided = `${S.boot} ${news.change}`;
   S.points = [...S.points, ...news.points];
   if (S.points.length > POINTS_MAX) S.points = S.points.filter((_, i) => i % 2 === 0);
   S.live = news.live;
@@ -25,14 +26,16 @@ function epochsView() {
   const body = h('tbody', {});
   const names = ['epoch', 'time', 'samples/s', 'waited', 'mostly for', 'kept', 'hits', 'read', 'loss', 'right', 'test'];
   const root = h('div', { class: 'card scroll' }, h('table', {}, h('thead', {}, h('tr', {}, names.map((name) => h('th', { scope: 'col' }, name)), h('th', { scope: 'col', class: 'l' }, 'why these samples'))), body));
-  let seen = null;
+  const more = h('button', { type: 'button', onclick: () => { shown = EPOCHS_MAX; seen = null; render(); } }, 'All epochs');
+  let seen = null, shown = 60;
   return {
-    root,
+    root: h('div', {}, root, h('p', { class: 'after' }, more)),
     update() {
+      more.hidden = rows().length <= shown;
       const now = `${S.change}`;
       if (seen === now) return;
       seen = now;
-      const all = [...rows()].reverse().slice(0, 300);
+      const all = [...rows()].reverse().slice(0, shown);
       body.replaceChildren(...(all.length ? all.map((row) => {
         const most = WAITS.map(([key, name]) => [row.report.wait[key], name.replace('waiting for ', '')]).sort((a, b) => b[0] - a[0])[0];
         const cells = [`${row.report.epoch + 1}${row.live ? ' …' : ''}`, seconds(wall(row) / 1e3), rate(row.report.samples_per_s), share(waited(row), 1), most[0] > 0 ? most[1] : '–', share(kept(row), 1), share(hits(row), 1), bytes(row.report.bytes), known(row.outcome?.loss) ? row.outcome.loss.toFixed(4) : '–', share(row.outcome?.accuracy, 1), share(row.outcome?.test_accuracy, 1)];

@@ -49,7 +49,7 @@ const meter = (part) => h('div', { class: 'meter' }, h('i', { style: { width: `$
 function overview() {
   const numbers = { epoch: number('Epoch'), speed: number('Samples per second'), wait: number('Waiting for data'), kept: number('Kept of the data'), hit: number('Cache hits'), right: number('Accuracy') };
   const verdict = h('p', { class: 'verdict', role: 'status' });
-  let as = 'seconds';
+  let as = 'seconds', told = null;
   const buttons = ['seconds', 'share'].map((name) => h('button', { type: 'button', 'aria-pressed': name === as, onclick: () => { as = name; buttons.forEach((b) => b.setAttribute('aria-pressed', b.textContent === as)); charts.time.spec.format = as === 'share' ? (v) => share(v) : (v) => seconds(v); charts.time.spec.max = as === 'share' ? 1 : null; update(); } }, name));
   const percent = (v, fine) => share(v, fine ? 1 : 0);
   const charts = {
@@ -95,7 +95,7 @@ function overview() {
     const wanted = Object.values(charts).filter((chart) => shown.has(chart)).map((chart) => chart.root);
     if (exchange.childElementCount) wanted.push(exchangeCard);
     if (wanted.length !== grid.childElementCount || wanted.some((one, i) => grid.children[i] !== one)) grid.replaceChildren(...wanted);
-    decided.replaceChildren(...decisions());
+    if (told !== S.decided) { told = S.decided; decided.replaceChildren(...decisions()); }
   }
 
   function splitCharts(all, xs, running, column) {
