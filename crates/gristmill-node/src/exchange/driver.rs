@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(1);
 /// Messages that may be on their way out before more are made.
 const SENDING_MAX: usize = 64;
+/// How long more are held back for that.
+const SENDING_WAIT: Duration = Duration::from_secs(1);
 
 /// What the thread is asked to do.
 enum Order {
@@ -197,14 +199,22 @@ impl Work {
             self.transport.send(one.peer, one.tag, one.bytes)?;
             self.moved = Instant::now();
         }
+        self.take_arrived()?;
+        // Not for long: two ranks that both have much to send must not wait for each other.
+        let until = Instant::now() + SENDING_WAIT;
+        while due.more && self.transport.sending()? > SENDING_MAX && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+            self.take_arrived()?;
+        }
+        Ok(due.more)
+    }
+
+    fn take_arrived(&mut self) -> Result<()> {
         while let Some((peer, tag, message)) = self.transport.arrived()? {
             self.exchanger.take(peer, tag, &message);
             self.moved = Instant::now();
         }
-        while due.more && self.transport.sending()? > SENDING_MAX {
-            std::thread::sleep(PAUSE);
-        }
-        Ok(due.more)
+        Ok(())
     }
 
     /// Moves all that is left, and commits with all ranks.

@@ -11,7 +11,12 @@ use crate::{Error, Result};
 use gristmill_core::exchange::{Choose, LaidOut};
 use gristmill_core::plan::Plan;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+
+/// How often ranks that fill their slices say so.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// An exchange as one epoch sees it.
 #[derive(Debug)]
@@ -110,11 +115,12 @@ impl Loader {
                 choice.merge(&driver.gather(choice.pending())?)?;
             }
         }
-        let filled = exchanger.fill(epoch, &mut |_| true);
-        if let (Err(error), Some(driver)) = (&filled, &self.driver) {
+        let Some(driver) = &self.driver else { return exchanger.fill(epoch, &mut |_| true).map(drop) };
+        let filled = fill(exchanger, driver, epoch)?;
+        if let Err(error) = &filled {
             exchanger.begun(&driver.gather(exchanger.refusal(epoch, &error.to_string()))?)?;
         }
-        filled.map(|_| ())
+        filled
     }
 
     /// The plan of an epoch that trains every sample where it is held.
@@ -151,6 +157,36 @@ impl Loader {
         let (exchanger, driver) = (Arc::clone(exchanger), self.driver.clone());
         Ok(Some(Swap { exchanger, driver, finishing: None, finished: false }))
     }
+}
+
+/// Reads what the slice lacks. The ranks tell each other meanwhile that they are at it, so that nobody is taken for lost
+/// who has more to read than the others. The outer error is that of speaking, the inner one that of reading.
+fn fill(exchanger: &Exchanger, driver: &Driver, epoch: u64) -> Result<Result<()>> {
+    let given_up = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (tell, told) = channel();
+        let (given_up, work) = (&given_up, std::thread::Builder::new().name("grist-fill".into()));
+        let reading = work.spawn_scoped(scope, move || {
+            let filled = exchanger.fill(epoch, &mut |_| !given_up.load(Relaxed)).map(drop);
+            // Nobody listens any more when speaking failed.
+            let _ = tell.send(filled);
+        });
+        reading.map_err(|e| Error::io("start", "thread grist-fill", e))?;
+        let mut filled = None;
+        let tell_every = TELL_EVERY.min(exchanger.patience() / 4);
+        loop {
+            filled = filled.or_else(|| match told.recv_timeout(tell_every) {
+                Ok(filled) => Some(filled),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(Err(Error::config("filling the slice panicked"))),
+            });
+            let said = driver.gather(vec![u8::from(filled.is_some())]);
+            let said = said.inspect_err(|_| given_up.store(true, Relaxed))?;
+            if said.iter().all(|word| word.first() == Some(&1)) {
+                return Ok(filled.unwrap_or(Ok(())));
+            }
+        }
+    })
 }
 
 /// Whether the ranks must share what they heard before `epoch` can begin.

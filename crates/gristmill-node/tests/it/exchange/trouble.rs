@@ -2,6 +2,7 @@
 
 use super::*;
 use gristmill_node::Kind;
+use gristmill_node::store::{ThrottleOptions, Throttled};
 use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -247,4 +248,39 @@ fn large(samples: u32, bytes: u64) -> (Arc<Catalog>, Arc<dyn Store>) {
         objects.push((path, Bytes::from(vec![id as u8; bytes as usize])));
     }
     (Arc::new(draft.into_catalog().unwrap()), Arc::new(MemoryStore::new(objects)))
+}
+
+#[test]
+fn a_rank_that_has_more_to_read_is_waited_for() {
+    let (catalog, store) = catalog(40);
+    let fast = DataSet::new(Arc::clone(&catalog), Arc::clone(&store), 0, &|| false).unwrap();
+    // 20 samples at 8 reads per second take some three times the patience.
+    let throttle = ThrottleOptions { requests_per_s: Some(8), ..ThrottleOptions::default() };
+    let store = Arc::new(Throttled::new(store, throttle).unwrap());
+    let slow = DataSet::new(catalog, store, 0, &|| false).unwrap();
+    let began = Instant::now();
+    let trained: Vec<usize> = std::thread::scope(|scope| {
+        let threads: Vec<_> = Local::ranks(2, None)
+            .into_iter()
+            .map(|end| {
+                let rank = end.rank();
+                let patient = ExchangeSettings { patience_ms: 800, ..settings(0.3) };
+                let mut options = options(2, 5, patient);
+                options.shape.rank = rank;
+                let set = Arc::new(if rank == 1 { slow.beside() } else { fast.beside() });
+                scope.spawn(move || {
+                    let loader =
+                        Loader::new(set, None, options).unwrap().with_transport(Box::new(end)).unwrap();
+                    train(&loader, 0, usize::MAX).unwrap().ids().len()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(trained, [20, 20]);
+    assert!(
+        began.elapsed() > Duration::from_millis(1_600),
+        "{:?}: it was no longer than the patience",
+        began.elapsed()
+    );
 }

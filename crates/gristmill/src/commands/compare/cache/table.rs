@@ -6,7 +6,7 @@ use crate::commands::compare::{deviation, mean, spread};
 use crate::output::counted;
 use crate::plot::{Named, Series, Words, lines, scatter};
 use gristmill_core::cache::Policy;
-use gristmill_node::node::NodeReport;
+use gristmill_node::node::{NodeReport, Tier};
 use gristmill_train::EpochRow;
 use serde::Serialize;
 
@@ -42,9 +42,9 @@ impl Tally {
 
 /// Requests between two reports of a node that the store was not asked for, and all of them.
 pub(super) fn hits(before: &NodeReport, after: &NodeReport) -> (u64, u64) {
-    let served: Vec<u64> = after.served.iter().zip(before.served).map(|(now, then)| now - then).collect();
-    let all = served.iter().sum();
-    (all - served.last().copied().unwrap_or(0), all)
+    let served = |tier: Tier| after.served[tier as usize] - before.served[tier as usize];
+    let all = Tier::ALL.map(served).iter().sum::<u64>();
+    (all - served(Tier::Store), all)
 }
 
 /// What one training came to.
