@@ -30,6 +30,8 @@ const ROUNDS: (usize, usize) = (40, 8);
 const KEEP_UP: f64 = 0.98;
 /// Up to so many samples, pairs are tried as well: among more, one sample hardly matters.
 const PAIRS_MAX: usize = 256;
+/// Of so few samples, what others decide is polished as well.
+const HANDFUL: usize = 24;
 /// Passes over the samples to polish a decision.
 const POLISH_MAX: usize = 8;
 
@@ -136,7 +138,11 @@ pub(super) fn best(candidates: &Candidates, resources: &Resources, roles: Roles)
         &|| policy::sophon(candidates, resources, roles, Stop::Published),
     ];
     for decide in others {
-        let rival = decide();
+        let mut rival = decide();
+        if samples <= HANDFUL {
+            // Another way up may lead higher.
+            polish(candidates, resources, &mut rival);
+        }
         let rival_s = epoch_s(&rival);
         if rival_s < best_s {
             (picks, best_s) = (rival, rival_s);
