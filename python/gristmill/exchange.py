@@ -65,7 +65,9 @@ def refuse(error: GristmillError, rank_world: tuple[int, int], patience_s: float
         return
     speaker = Speaker(peers)
     try:
-        speaker.gather(_gristmill.refusal(rank_world[0], str(error)), patience_s)
+        # If that fails too, what is wrong here is still the better thing to say.
+        with contextlib.suppress(GristmillError):
+            speaker.gather(_gristmill.refusal(rank_world[0], str(error)), patience_s)
     finally:
         speaker.stop()
 

@@ -310,6 +310,9 @@ class Loader(Chooser, Generic[A]):
 
     def _begin(self) -> _gristmill.Epoch:
         if self._exchange is not None:
+            if self._exchange.engine.running not in (None, self._epoch):
+                # It was left early, and set_epoch has named another since: every rank has the same to finish.
+                self._exchange.finish()
             self._exchange.fill(self._epoch)
         try:
             running = self._engine.epoch(self._epoch, self._batch)
@@ -396,6 +399,7 @@ class Loader(Chooser, Generic[A]):
             "batch": self._batch,
             "selection": self._choice.state() if self._choice is not None else None,
             "exchange": self._exchange.engine.state() if self._exchange is not None else None,
+            "world_size": self._rank_world[1],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -412,6 +416,13 @@ class Loader(Chooser, Generic[A]):
         slices = state.get("exchange")
         if (slices is None) != (self._exchange is None):
             raise ConfigError("the state and this loader differ in their exchange; give both the same")
+        ranks = state.get("world_size", self._rank_world[1])
+        if slices is not None and ranks != self._rank_world[1] and state.get("batch") != 0:
+            # Slices are dealt out anew, so nobody knows which samples of this epoch were trained already.
+            raise ConfigError(
+                f"the state was saved on {ranks} ranks inside of an epoch, but this loader is one of "
+                f"{self._rank_world[1]} (with an exchange, save between epochs to change the number of ranks)"
+            )
         self._end()
         if self._choice is not None and saved is not None:
             self._choice.restore(bytes(saved))

@@ -116,6 +116,14 @@ def run(job: dict[str, Any], out: Any) -> None:
             loader.load_state_dict(saved)
         elif job.get("goes_on"):
             loader.set_epoch(loader.exchange["resumes_at"])
+        if job.get("left_early"):
+            # As many training scripts do: name the epoch, and leave the loop when something is found.
+            for epoch in range(job["epochs"]):
+                loader.set_epoch(epoch)
+                for _ in loader:
+                    if epoch == 0 and loader.state_dict()["batch"] == job["left_early"]:
+                        break
+            return
         while loader.epoch < job["epochs"]:
             for batch in loader:
                 if "selection" in arguments:

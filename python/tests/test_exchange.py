@@ -203,11 +203,22 @@ def test_mpirun_saved_inside_of_an_epoch(numbers: str, expected: Any, tmp_path: 
     for name, place in (("middle", [1, 5]), ("end", [1, 13])):
         out = str(tmp_path / name)
         jobs += [{**job, "out": out, "save": place}, {**job, "out": out, "resume": True}]
+    fewer = {**job, "out": str(tmp_path / "middle"), "resume": True}
+    jobs.append({**job, "out": str(tmp_path / "left"), "left_early": 3})
     done = launch(MPIRUN, jobs, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
+    left = [[line for line in rank if line["epoch"] > 0] for rank in batches(tmp_path / "left")]
+    assert left == [[line for line in rank if line["epoch"] > 0] for rank in expected["idx"]]
     for name, batch in (("middle", 5), ("end", 13)):
         rest = [[line for line in rank if (line["epoch"], line["batch"]) >= (1, batch)] for rank in expected["idx"]]
         assert batches(tmp_path / name) == rest
+    # Two ranks with twice the batch train the same global batches, but nobody knows what of this epoch was trained.
+    fewer["arguments"] = {**fewer["arguments"], "batch_size": 40}
+    done = launch([*MPIRUN[: MPIRUN.index("-n") + 1], "2", *MPIRUN[MPIRUN.index("-n") + 2 :]], [fewer], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    errors = [line["error"] for rank in (0, 1) for line in lines(tmp_path / "middle")[rank]]
+    assert len(errors) == 2, errors
+    assert "saved on 4 ranks inside of an epoch" in errors[0]
 
 
 def test_mpirun_selects_alike_and_keeps_ranks_even(numbers: str, tmp_path: Path) -> None:

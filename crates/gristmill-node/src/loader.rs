@@ -292,7 +292,8 @@ impl Loader {
     /// Starts an epoch at its batch `from_batch` (0 for the beginning).
     pub fn epoch(&self, epoch: u64, from_batch: u32) -> Result<Epoch> {
         self.ready(epoch)?;
-        let Decision { mut plan, holds, selection, laid, active } = self.decide(epoch)?;
+        let decided = self.told(epoch, self.decide(epoch))?;
+        let Decision { mut plan, holds, selection, laid, active } = decided;
         let store_bytes_before = store_bytes(self.access.as_ref()).unwrap_or(0);
         let fallbacks_before = self.access.as_ref().map_or(0, |access| access.fallbacks());
         if let Some(access) = &self.access
@@ -304,10 +305,11 @@ impl Loader {
         }
         if from_batch > plan.batches() {
             let batches = plan.batches();
-            return Err(Error::config(format!(
+            let error = Error::config(format!(
                 "epoch {epoch} has {batches} batches; there is no batch {from_batch}"
             ))
-            .hint("the data set, the batch or the number of ranks is not what it was when this was saved"));
+            .hint("the data set, the batch or the number of ranks is not what it was when this was saved");
+            return self.told(epoch, Err(error));
         }
         self.set.catalog().labels()?;
         let swap = self.swap(epoch, &plan, &laid, active.as_deref())?;

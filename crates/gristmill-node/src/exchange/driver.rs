@@ -14,10 +14,6 @@ use std::time::{Duration, Instant};
 
 /// How long the thread sleeps while an epoch's exchange is under way.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Messages that may be on their way out before more are made.
-const SENDING_MAX: usize = 64;
-/// How long more are held back for that.
-const SENDING_WAIT: Duration = Duration::from_secs(1);
 
 /// What the thread is asked to do.
 enum Order {
@@ -200,9 +196,10 @@ impl Work {
             self.moved = Instant::now();
         }
         self.take_arrived()?;
-        // Not for long: two ranks that both have much to send must not wait for each other.
-        let until = Instant::now() + SENDING_WAIT;
-        while due.more && self.transport.sending()? > SENDING_MAX && Instant::now() < until {
+        // What is made next takes memory, so this must have left first. But not for ever: ranks that all have much to send
+        // must not wait for each other until they are out of patience.
+        let until = Instant::now() + self.exchanger.patience() / 2;
+        while due.more && self.transport.sending()? > 0 && Instant::now() < until {
             std::thread::sleep(PAUSE);
             self.take_arrived()?;
         }

@@ -13,7 +13,7 @@
 use super::fill;
 use super::position::{Course, Position};
 use super::rounds::{self, Message};
-use super::{Due, ExchangeReport, Expected, Parcel};
+use super::{Due, ExchangeReport, Expected, Fraction, Parcel};
 use crate::dataset::DataSet;
 use crate::holding::Holding;
 use crate::{Error, Result};
@@ -288,6 +288,9 @@ impl Exchanger {
         }
         if position.owners.world() != self.world() {
             position = Position { epoch: position.epoch, ..self.course.first()? };
+        }
+        if let Fraction::Fixed(fraction) = self.course.settings.fraction {
+            position.fraction = fraction;
         }
         let mut state = self.lock();
         state.running = None;

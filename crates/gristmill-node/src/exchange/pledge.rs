@@ -90,14 +90,18 @@ pub(super) fn agree(said: &[Vec<u8>], world: u32) -> Result<Vec<Pledge>> {
 }
 
 /// The newest epoch that anybody has committed, if every rank can get there: it committed it too, was about to, or can
-/// compute it (`pure`).
-pub(super) fn resume(pledges: &[Pledge], pure: bool) -> Option<Standing> {
+/// compute it, which is asked once.
+pub(super) fn resume(pledges: &[Pledge], computed: impl Fn(Standing) -> bool) -> Option<Standing> {
     let newest = pledges.iter().filter_map(|pledge| pledge.committed).max_by_key(|at| at.epoch)?;
+    let behind = |pledge: &Pledge| {
+        pledge.committed.is_none_or(|at| at.epoch != newest.epoch) && pledge.prepared != Some(newest)
+    };
+    let can_compute = pledges.iter().any(behind) && computed(newest);
     let there = |pledge: &Pledge| {
         let own = pledge.committed.filter(|at| at.epoch == newest.epoch);
         match own {
             Some(own) => own.owners == newest.owners,
-            None => pure || pledge.prepared == Some(newest),
+            None => pledge.prepared == Some(newest) || can_compute,
         }
     };
     pledges.iter().all(there).then_some(newest)
@@ -169,7 +173,7 @@ mod tests {
         ] {
             let pledges: Vec<Pledge> =
                 ranks.iter().enumerate().map(|(rank, (c, p))| pledge(rank as u32, *c, *p)).collect();
-            assert_eq!(resume(&pledges, pure), expect, "{ranks:?}");
+            assert_eq!(resume(&pledges, |_| pure), expect, "{ranks:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use gristmill_core::plan::Shape;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How a loader is made to exchange.
 #[derive(Debug, Clone)]
@@ -154,6 +154,11 @@ impl Exchanger {
         let from = Some(state.position.clone()).filter(|known| known.epoch < epoch);
         let from = from.map_or_else(|| self.course.first(), Ok)?;
         self.course.replay(from, epoch, self.set.catalog().labels()?)
+    }
+
+    /// Notes time for which the beginning of the next epoch waited for the exchange of the one before.
+    pub(crate) fn delayed(&self, time: Duration) {
+        self.lock().swept_ms += time.as_secs_f64() * 1e3;
     }
 
     /// Gets what this rank holds when `epoch` begins and its slice lacks; `progress` says whether to go on. Beginning an

@@ -79,14 +79,20 @@ impl Exchanger {
     /// Takes what all ranks said, in their order; the same error on every rank if they do not fit together.
     pub fn agree(&self, pledges: &[Vec<u8>]) -> Result<()> {
         let pledges = pledge::agree(pledges, self.world())?;
-        let resume = pledge::resume(&pledges, self.course.pure);
+        let labels = self.set.catalog().labels()?;
+        // A slice without a journal can follow only to where everybody can compute: not behind a partition that was dealt
+        // out anew on the way.
+        let computed = |at: pledge::Standing| {
+            let there = self.course.first().and_then(|first| self.course.replay(first, at.epoch, labels));
+            self.course.pure && there.is_ok_and(|there| there.owners.digest() == at.owners)
+        };
+        let resume = pledge::resume(&pledges, computed);
         let mut state = self.lock();
         match resume {
             None => state.position = self.course.first()?,
             Some(at) if at.epoch == state.position.epoch => {}
             // Others have committed what this rank was about to.
             Some(at) => {
-                let labels = self.set.catalog().labels()?;
                 let before = Some(state.position.clone()).filter(|before| before.epoch < at.epoch);
                 let kept = self.kept_owners(at.epoch).filter(|owners| owners.digest() == at.owners);
                 state.position = match (before, kept) {

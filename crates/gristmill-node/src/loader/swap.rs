@@ -13,7 +13,7 @@ use gristmill_core::plan::Plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often ranks that fill their slices say so.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -109,7 +109,10 @@ impl Loader {
         let Some(exchanger) = &self.exchanger else { return Ok(()) };
         if let Some(driver) = &self.driver {
             if exchanger.running().is_some_and(|runs| runs != epoch) {
+                let start = Instant::now();
                 driver.finish()?.wait()?;
+                // Its report is told already.
+                exchanger.delayed(start.elapsed());
             }
             if let Some(choice) = self.choice.as_deref().filter(|choice| waits(choice, epoch)) {
                 choice.merge(&driver.gather(choice.pending())?)?;
@@ -117,10 +120,15 @@ impl Loader {
         }
         let Some(driver) = &self.driver else { return exchanger.fill(epoch, &mut |_| true).map(drop) };
         let filled = fill(exchanger, driver, epoch)?;
-        if let Err(error) = &filled {
+        self.told(epoch, filled)
+    }
+
+    /// What came of an attempt to begin an epoch; if it failed, all ranks are told instead of waiting for this one.
+    pub(super) fn told<T>(&self, epoch: u64, outcome: Result<T>) -> Result<T> {
+        if let (Err(error), Some(exchanger), Some(driver)) = (&outcome, &self.exchanger, &self.driver) {
             exchanger.begun(&driver.gather(exchanger.refusal(epoch, &error.to_string()))?)?;
         }
-        filled
+        outcome
     }
 
     /// The plan of an epoch that trains every sample where it is held.
@@ -150,7 +158,7 @@ impl Loader {
             left: &laid.left,
             again: laid.again,
         };
-        exchanger.begin(epoch, scene)?;
+        self.told(epoch, exchanger.begin(epoch, scene))?;
         if let Some(driver) = &self.driver {
             exchanger.begun(&driver.gather(exchanger.vow())?)?;
         }

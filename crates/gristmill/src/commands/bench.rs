@@ -86,6 +86,15 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode> {
     if ranks::launched(config.settings().exchange().is_some()) {
         return ranks::load(args, &config, args.from_epoch..end);
     }
+    if args.ranks.is_some()
+        && config.settings().exchange().is_none()
+        && (args.hold.is_some() || args.link.is_some())
+    {
+        let option = if args.hold.is_some() { "--hold" } else { "--link" };
+        return Err(Error::config(format!("{option} is of no use: the ranks do not exchange anything"))
+            .hint("give a fraction with --exchange, such as 0.3, or leave it out")
+            .into());
+    }
     if let Some(world) = args.ranks {
         return bench_ranks::load(args, &config, world, args.from_epoch..end);
     }
