@@ -296,7 +296,7 @@ impl Naive<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn as_the_naive_model(
@@ -325,7 +325,10 @@ proptest! {
             machine: &machine, load: &load, knobs: &knobs, faults: &faults, plan: &plan, sizes: &sizes, rounds: &[],
         };
         let (fast, naive) = (run(&course), Naive::run(&course));
-        prop_assert!(fast.wall.abs_diff(naive) <= naive / 1_000, "{} against {}", fast.wall, naive);
+        // What is asked for in the same instant may be served in another order: that moves an epoch by a sample's time.
+        let one = ((cpu_s + latency) * 1e9) as u64;
+        let off = fast.wall.abs_diff(naive);
+        prop_assert!(off <= one.max(naive / 1_000), "{} against {}", fast.wall, naive);
         let causes = u128::from(ranks) * u128::from(fast.compute) + fast.read + fast.cpu + fast.slowest;
         prop_assert_eq!(causes, u128::from(ranks) * u128::from(fast.wall), "the causes add up");
     }
