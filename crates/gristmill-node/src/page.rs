@@ -13,6 +13,7 @@
 mod document;
 mod history;
 mod http;
+pub mod markup;
 mod metrics;
 mod pictures;
 mod samples;

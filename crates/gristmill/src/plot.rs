@@ -9,6 +9,7 @@ mod axis;
 mod labels;
 
 use axis::{Axis, shown};
+use gristmill_node::page::markup::escaped;
 use labels::{Box2, place, spread};
 use std::fmt::Write;
 
@@ -239,21 +240,6 @@ fn frame(words: Words<'_>, x: &Axis, y: &Axis) -> String {
 fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _ = writeln!(out, "{text}");
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

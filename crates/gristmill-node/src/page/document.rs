@@ -3,6 +3,7 @@
 //! Nothing is fetched from elsewhere. The live page may run exactly one script, which its hash names; data stands in a
 //! block that no browser executes.
 
+use super::markup::base64;
 use super::samples::{self, Kind};
 use super::{Shared, lock};
 use crate::{Error, Result};
@@ -82,21 +83,6 @@ pub(super) fn saved(shared: &Arc<Shared>) -> Result<String> {
     Ok(document(&data.to_string().replace('<', "\\u003c")))
 }
 
-/// Bytes as text.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let value = bits >> (18 - 6 * digit) & 63;
-            out.push(if digit <= three.len() { char::from(DIGITS[value as usize]) } else { '=' });
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,12 +98,5 @@ mod tests {
         }
         assert!(!SCRIPT.contains("</script"));
         assert!(page.len() < 100_000, "{} bytes", page.len());
-    }
-
-    #[test]
-    fn bytes_as_text() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! asks for more waits. A sample that cannot be read, decoded or shown becomes a drawing that says why.
 
 use super::lock;
+use super::markup::escaped;
 use crate::dataset::DataSet;
 use bytes::Bytes;
 use gristmill_core::SampleId;
@@ -145,22 +146,6 @@ pub(super) fn drawn(why: &str) -> Picture {
     }
     out.push_str("</g></svg>");
     Picture { media_type: "image/svg+xml", bytes: out.into() }
-}
-
-/// Text that is shown and not obeyed.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push('?'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

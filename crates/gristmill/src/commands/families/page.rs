@@ -13,6 +13,7 @@ use gristmill_node::catalog::Catalog;
 use gristmill_node::config::Config;
 use gristmill_node::families::FamilySet;
 use gristmill_node::loader::Data;
+use gristmill_node::page::markup::{base64, escaped};
 use gristmill_node::reader::Reader;
 use gristmill_ops::{Limits, thumbnail};
 use std::fmt::Write;
@@ -160,37 +161,6 @@ impl Pictures {
     }
 }
 
-/// Text that a browser shows and does not obey.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Bytes as text for a data URI.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let value = bits >> (18 - 6 * digit) & 63;
-            out.push(if digit <= three.len() { char::from(DIGITS[value as usize]) } else { '=' });
-        }
-    }
-    out
-}
-
 const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#0002;--soft:#0008;--card:#fff;--page:#f5f4f1}\
 @media(prefers-color-scheme:dark){:root{--line:#fff3;--soft:#fff9;--card:#1e1f22;--page:#141517}}\
@@ -204,22 +174,3 @@ img{display:block;max-width:100%;max-height:192px;border-radius:4px;background:v
 img.hard{width:96px;image-rendering:pixelated}\
 .other figcaption{color:#d2691e}figcaption{font-size:.85rem;overflow-wrap:anywhere}small,.more{color:var(--soft)}.more{align-self:center}\
 .broken{display:block;width:96px;color:#c33;font-size:.8rem}";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_as_text() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-    }
-
-    #[test]
-    fn names_cannot_write_on_the_page() {
-        assert_eq!(escaped("<b>\"&\u{7}"), "&lt;b&gt;&quot;&amp;\\u{7}");
-    }
-}
