@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import os
 import re
@@ -238,7 +237,6 @@ def test_mpirun_selects_alike_and_keeps_ranks_even(numbers: str, tmp_path: Path)
         assert len(last) < 900, "what was learned is left out"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_torchrun_gives_what_threads_give_and_survives_a_kill(
     numbers: str, photos: Path, expected: Any, tmp_path: Path
 ) -> None:
