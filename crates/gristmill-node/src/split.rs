@@ -16,7 +16,6 @@ mod choose;
 mod facts;
 mod link;
 mod measured;
-mod others;
 mod report;
 mod running;
 mod splitter;

@@ -5,11 +5,11 @@
 //! report says why.
 
 use super::facts::Pictures;
-use super::others;
 use super::running::{Running, Table};
 use super::{Expected, SplitMode, SplitOptions, SplitReport};
 use crate::access::Access;
 use crate::client::{Address, Client, Ready};
+use crate::cores;
 use crate::dataset::DataSet;
 use crate::steer::WhatIf;
 use crate::{Error, Result};
@@ -80,17 +80,13 @@ pub(super) enum Calibration {
 impl State {
     /// What is left of the cores that threads can use, where the node is on this machine.
     fn cores_left(&self, threads_cores: f64) -> f64 {
-        others::left(threads_cores, machine_cores() as f64, self.others.filter(|_| self.same_machine))
+        cores::left(threads_cores, cores::all() as f64, self.others.filter(|_| self.same_machine))
     }
 }
 
 /// The cores that so many threads can use.
 fn cores_of(threads: usize) -> f64 {
-    threads.min(machine_cores()) as f64
-}
-
-fn machine_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    threads.min(cores::all()) as f64
 }
 
 /// What a loader hands over.
