@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 import weakref
 from collections.abc import Iterable
@@ -61,9 +62,17 @@ def report_path(report: str | PathLike[str] | None) -> str | None:
     return path
 
 
+def _warn(text: str) -> None:
+    """Warns with the line of the user's that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gristmill":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
+
+
 def _finish(page: _gristmill.Page) -> None:
     if trouble := page.finish():
-        warnings.warn(trouble, RuntimeWarning, stacklevel=3)
+        _warn(trouble)
 
 
 class Shown:
@@ -78,7 +87,7 @@ class Shown:
         if page is None:
             return
         for note in page.notes:
-            warnings.warn(note, RuntimeWarning, stacklevel=4)
+            _warn(note)
         self._page = page
         # Few programs close their loader: what is written at the end is written when Python ends, too.
         self._page_ends = weakref.finalize(self, _finish, page)

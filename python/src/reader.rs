@@ -34,7 +34,7 @@ impl Reader {
     ) -> PyResult<Reader> {
         let request = Request { source, recipe, settings, config: config.clone(), rebuild };
         enter::wait(py, move || {
-            let Found { catalog, settings, recipe, families } = request.open()?;
+            let Found { catalog, settings, recipe, families, shown: _ } = request.open()?;
             let inner = Arc::new(reader::Reader::new(catalog.clone(), recipe.as_ref(), settings)?);
             Ok(Reader { inner, catalog, families, config })
         })

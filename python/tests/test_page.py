@@ -88,13 +88,14 @@ def test_arrays_feed_it_too(idx: str) -> None:
     }
 
 
-def test_a_port_in_use_is_a_warning_and_training_goes_on(idx: str) -> None:
+@pytest.mark.parametrize("kind", [Loader, TorchLoader])
+def test_a_port_in_use_is_a_warning_and_training_goes_on(idx: str, kind: type[Loader[Any]]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.warns(RuntimeWarning, match=f"{address}.*in use.*127.0.0.1:0.*goes on") as told:
-            loader = Loader(idx, recipe="mnist", page=address)
+            loader = kind(idx, recipe="mnist", page=address)
         assert told[0].filename == __file__
         with loader:
             assert loader.page_url is None

@@ -16,10 +16,10 @@ pub(crate) fn parts(shares: &[(char, f64)], width: usize) -> String {
     let (mut sum, mut used) = (0.0, 0);
     for &(cell, share) in shares {
         sum += if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
-        let end =
-            ((sum * width as f64).round() as usize).clamp(used + usize::from(share >= 0.01), width.max(used));
-        out.extend(std::iter::repeat_n(cell, end.min(width).saturating_sub(used)));
-        used = end.min(width).max(used);
+        let least = used + usize::from(share >= 0.01);
+        let end = ((sum * width as f64).round() as usize).max(least).min(width);
+        out.extend(std::iter::repeat_n(cell, end - used));
+        used = end;
     }
     out.extend(std::iter::repeat_n(' ', width - used));
     out

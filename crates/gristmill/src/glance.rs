@@ -10,11 +10,11 @@ use serde_json::Value;
 const WAITS: [(&str, &str, char); 4] = [
     ("fetch_ms", "fetch", '▓'),
     ("decode_ms", "decode", '▒'),
-    ("ops_ms", "other ops", '░'),
+    ("ops_ms", "ops", '░'),
     ("hand_over_ms", "hand-over", '·'),
 ];
 /// The cells of the bar.
-const BAR: usize = 24;
+const BAR: usize = 20;
 
 pub(crate) fn number(value: &Value, key: &str) -> u64 {
     value.get(key).and_then(Value::as_u64).unwrap_or(0)
@@ -63,7 +63,7 @@ fn time(report: &Value) -> Option<String> {
     let waited: f64 = shares.iter().map(|(.., share)| share).sum();
     let all = [("training", '█', (1.0 - waited).max(0.0))].into_iter().chain(shares);
     let drawn: Vec<(char, f64)> = all.clone().map(|(_, cell, share)| (cell, share)).collect();
-    let told = all.filter(|(.., share)| *share >= 0.005);
+    let told = all.filter(|(.., share)| *share >= 0.01);
     let words: Vec<String> =
         told.map(|(word, cell, share)| format!("{cell} {word} {:.0} %", share * 100.0)).collect();
     Some(format!("[{}] {}", parts(&drawn, BAR), words.join("  ")))
@@ -164,7 +164,7 @@ mod tests {
         });
         let rows = rows(&report);
         for (row, (label, words)) in rows.iter().zip([
-            ("time", "[███████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▒▒▒] █ training 30 %  ▓ fetch 60 %  ▒ decode 10 %"),
+            ("time", "[██████▓▓▓▓▓▓▓▓▓▓▓▓▒▒] █ training 30 %  ▓ fetch 60 %  ▒ decode 10 %"),
             ("data", "kept 45 %  hits 80 %  hot 40 %, cold 20 %  memory 8.0 kB  store 2.0 kB"),
             ("split", "cut 1,200  100 B over the link instead of 300 B"),
             ("exchange", "sent 10 B, received 20 B, waited 3 ms"),

@@ -176,11 +176,11 @@ function decisions() {
   const most = Math.max(1, ...S.decisions.flatMap((one) => [one.predicted, one.measured]).filter(known));
   const bar = (name, value, got, absent) => [h('span', {}, name), h('div', { class: got ? 'got' : '' }, h('i', { style: { width: `${(known(value) ? value / most : 0) * 100}%` } })), h('b', {}, known(value) ? times(value) : absent)];
   const list = [...S.decisions].sort((a, b) => b.epoch - a.epoch).slice(0, 100).map((one) => {
-    const action = lower(one.action), [word, why] = ACTIONS[action] || [one.action, ''];
+    const action = lower(one.action), [word, why] = action === 'moved' && S.ended ? ['not judged', 'The run was over before it was known how much it brings.'] : ACTIONS[action] || [one.action, ''];
     return h('li', { class: 'card decision' },
       h('div', { class: 'when' }, `epoch ${one.epoch + 1}`),
       h('div', {}, h('code', {}, one.knob), ` ${one.from} → ${one.to}`, h('span', { class: `tag ${ACTIONS[action] ? action : ''}`, title: why }, word), h('p', { class: 'soft' }, one.reason)),
       known(one.predicted) || known(one.measured) ? h('div', { class: 'pm', title: 'Times faster than the epoch before' }, bar('predicted', one.predicted, false, '–'), bar('measured', one.measured, true, action === 'moved' && !S.ended ? 'to come' : '–')) : h('div', {}));
   });
-  return [h('h2', { id: 'decided' }, 'What was decided, and why'), h('p', { class: 'soft' }, 'One knob at a time, before an epoch. Predicted is what the simulator promised, measured what the epoch brought, both as times faster.'), h('ul', { class: 'decisions' }, list)];
+  return [h('h2', { id: 'decided' }, 'What was decided, and why'), h('p', { class: 'soft lead' }, 'One knob at a time, before an epoch. Predicted is what the simulator promised, measured what the epoch brought, both as times faster.'), h('ul', { class: 'decisions' }, list)];
 }

@@ -117,7 +117,7 @@ impl Minute {
             now.hits.map_or("nothing was asked for now".into(), |hits| format!("{:.1} % now", hits * 100.0));
         rows.push(("hits", format!("{}  {hits}", drawn(Some(1.0), |one| one.hits))));
         if self.cores > 0.0 {
-            let busy = format!("{:.2} of {} cores now", now.cores, self.cores);
+            let busy = format!("{:.2} of {} now", now.cores, cores(self.cores));
             rows.push(("ops busy", format!("{}  {busy}", drawn(Some(self.cores), |one| Some(one.cores)))));
         }
         rows
@@ -135,10 +135,15 @@ impl Minute {
         if self.cores > 0.0 {
             let waiting =
                 if self.waiting > 0 { format!(" ({} wait)", grouped(self.waiting)) } else { String::new() };
-            words.push(format!("ops {:.2} of {} cores{waiting}", now.cores, self.cores));
+            words.push(format!("ops {:.2} of {}{waiting}", now.cores, cores(self.cores)));
         }
         words
     }
+}
+
+/// A number of cores, which may be a part of one.
+pub(super) fn cores(number: f64) -> String {
+    if (number - 1.0).abs() < 1e-9 { "1 core".into() } else { format!("{number} cores") }
 }
 
 #[cfg(test)]

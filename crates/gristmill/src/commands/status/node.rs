@@ -1,6 +1,6 @@
 //! A node in a terminal: what it has, what it did, and how the last minute went.
 
-use super::minute::Minute;
+use super::minute::{Minute, cores};
 use crate::bars::bar;
 use crate::glance::{number, word};
 use crate::output::{grouped, name, size};
@@ -107,8 +107,8 @@ fn op_rows(ops: &Value) -> Vec<(&'static str, String)> {
         return Vec::new();
     }
     let first = format!(
-        "{} cores, {:.1} s of CPU; {} of {} wait; {} sent raw because busy, {} because raw suits them",
-        float("cores"),
+        "{}, {:.1} s of CPU; {} of {} wait; {} sent raw because busy, {} because raw suits them",
+        cores(float("cores")),
         float("cpu_s"),
         grouped(number(ops, "queue")),
         grouped(number(ops, "queue_max")),

@@ -30,6 +30,8 @@ pub(super) struct Display {
     /// How much of the training was done when this run began.
     began_at: Option<f64>,
     steered: Steered,
+    /// How many epochs the training has; 0 before the first batch.
+    epochs: u64,
 }
 
 /// The lines that move.
@@ -91,7 +93,14 @@ impl Display {
     /// `json` prints objects and no words.
     pub(super) fn new(json: bool, steer: SteerOptions) -> Display {
         let bar = (!json && std::io::stderr().is_terminal()).then(Bar::new);
-        Display { bar, json, started: Instant::now(), began_at: None, steered: Steered::new(steer) }
+        Display {
+            bar,
+            json,
+            started: Instant::now(),
+            began_at: None,
+            steered: Steered::new(steer),
+            epochs: 0,
+        }
     }
 
     /// What was decided so far.
@@ -119,6 +128,7 @@ impl Display {
                 if !self.json {
                     let lines = decisions.iter().map(|decision| glance::decision_line(&decision.line));
                     self.above(|| lines.map(line).try_for_each(said))?;
+                    self.between(epoch.report().epoch);
                 }
             }
             Event::Batch(live) => self.batch(live),
@@ -149,7 +159,18 @@ impl Display {
         }
     }
 
+    /// Says that an epoch has begun and no batch of it is done yet.
+    fn between(&mut self, epoch: u64) {
+        let of = self.epochs;
+        if let Some(bar) = self.bar.as_mut().filter(|_| of > 0) {
+            bar.progress.set_position(0);
+            bar.progress.set_prefix(format!("epoch {} of {of}", epoch + 1));
+            bar.progress.set_message("waiting for its first batch");
+        }
+    }
+
     fn batch(&mut self, live: &Live) {
+        self.epochs = live.epochs;
         let done = part_done(live);
         let gained = done - *self.began_at.get_or_insert(done);
         let Some(bar) = self.bar.as_mut() else { return };
