@@ -6,6 +6,7 @@ use crate::choice::{floats_of, ids_of};
 use crate::engine::Engine;
 use crate::epoch::Epoch;
 use crate::error::exception;
+use gristmill_node::loader;
 use gristmill_node::page::{self, Listening, Outcome, Progress};
 use gristmill_node::report::EpochReport;
 use gristmill_node::{Error, Kind};
@@ -49,7 +50,7 @@ struct State {
 /// What a browser shows of a loader, and the file that is left of it.
 #[pyclass(frozen, module = "gristmill._gristmill")]
 pub(crate) struct Page {
-    page: page::Page,
+    shown: page::Page,
     /// How many epochs the run has; 0 if that is not known.
     epochs: u64,
     report: Option<PathBuf>,
@@ -68,8 +69,8 @@ impl Page {
             return Ok(None);
         }
         let loader = &engine.loader;
-        let shown = engine.shown.clone();
-        let made = page::Page::new(loader.shared_set(), options, loader.options().pixels_max, shown)?;
+        let settings = engine.shown.clone();
+        let made = page::Page::new(loader.shared_set(), options, loader.options().pixels_max, settings)?;
         if let Some(families) = engine.known_families() {
             made.families(&families);
         }
@@ -87,7 +88,7 @@ impl Page {
         }
         let url = state.listening.as_ref().map(Listening::url);
         let (state, process) = (Mutex::new(state), std::process::id());
-        Ok(Some(Page { page: made, epochs, report, url, notes, state, process }))
+        Ok(Some(Page { shown: made, epochs, report, url, notes, state, process }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,10 +102,10 @@ impl Page {
 
     /// Shows the end and writes the file; what went wrong with that.
     fn end(&self) -> Result<(), Error> {
-        self.page.ended();
-        self.page.linger();
+        self.shown.ended();
+        self.shown.linger();
         let written = match &self.report {
-            Some(path) => self.page.html().and_then(|text| {
+            Some(path) => self.shown.html().and_then(|text| {
                 std::fs::write(path, text).map_err(|e| Error::io("write the report", path.display(), e))
             }),
             None => Ok(()),
@@ -133,7 +134,7 @@ impl Page {
     fn began(&self, py: Python<'_>, epoch: &Epoch) {
         if self.is_here() {
             py.detach(|| {
-                epoch.with(|running| self.page.began(running));
+                epoch.with(|running| self.shown.began(running));
                 let mut state = self.lock();
                 (state.sums, state.looked) = (Sums::default(), None);
             });
@@ -163,7 +164,7 @@ impl Page {
                 loss: sums.loss(),
                 accuracy: sums.accuracy(),
             };
-            self.page.live(&progress, &report);
+            self.shown.live(&progress, &report);
         });
     }
 
@@ -177,7 +178,7 @@ impl Page {
             return Ok(());
         }
         let (p_true, p_rival, losses) = (&values[..n], &values[n..2 * n], &values[2 * n..3 * n]);
-        self.page.learned(&ids, losses);
+        self.shown.learned(&ids, losses);
         let mut state = self.lock();
         for loss in losses.iter().filter(|loss| loss.is_finite()) {
             state.sums.loss += f64::from(*loss);
@@ -196,11 +197,11 @@ impl Page {
             return;
         }
         py.detach(|| {
-            let report = epoch.with(|running| running.report());
+            let report = epoch.with(loader::Epoch::report);
             let mut state = self.lock();
             let sums = state.sums;
             let outcome = Outcome { loss: sums.loss(), accuracy: sums.accuracy(), ..Outcome::default() };
-            self.page.epoch(&report, &outcome);
+            self.shown.epoch(&report, &outcome);
             state.last = Some((report, outcome));
         });
     }
@@ -210,7 +211,7 @@ impl Page {
         let mut state = self.lock();
         let Some((report, outcome)) = &mut state.last else { return false };
         outcome.test_accuracy = Some(accuracy);
-        self.page.epoch(report, outcome);
+        self.shown.epoch(report, outcome);
         true
     }
 
