@@ -261,7 +261,7 @@ impl Running {
 /// Waits until enough of a long first epoch was measured, and decides for the rest of it.
 fn decide_for_the_rest(running: &Weak<Running>, client: &Client) {
     while let Some(running) = running.upgrade().filter(|running| !running.over.load(Relaxed)) {
-        if running.splitter.profiled() >= u64::from(running.splitter.options.profile_samples) {
+        if running.splitter.knows_enough() {
             running.redecide(client);
             return;
         }

@@ -56,7 +56,13 @@ fn behind(server: &Server, options: ClientOptions) -> Arc<DataSet> {
 
 fn split(mode: SplitMode) -> LoaderOptions {
     // A link of this rate is the bottleneck of anything.
-    let split = SplitOptions { mode, link_bytes_per_s: Some(2e6), ..SplitOptions::default() };
+    // Whatever else this machine does, the decision is the same.
+    let split = SplitOptions {
+        mode,
+        link_bytes_per_s: Some(2e6),
+        same_machine: Some(false),
+        ..SplitOptions::default()
+    };
     LoaderOptions { split, ..options() }
 }
 
