@@ -86,6 +86,7 @@ impl Default for Settings {
             selection_kind: "uniform".into(),
             selection_epochs: 0,
             class_floor: 0.05,
+            probe_share: gristmill_core::steer::guard::PROBE_SHARE,
             families: FamilyUse::Off,
             selection_options: std::collections::BTreeMap::new(),
             split: crate::split::SplitOptions::default(),
@@ -289,6 +290,13 @@ const OWN: &[Key] = &[
     selection_key!("staleness", "biggest-loser: epochs in a row that go by the last known losses"),
     selection_key!("reuse", "iis: every so many epochs are full"),
     selection_key!("prune", "infobatch: the share of the samples below the mean loss that is skipped"),
+    key!(
+        "steer.probe_share",
+        "the share of samples that is never skipped, on which accuracy is watched; 0 watches nothing",
+        probe_share,
+        share,
+        shown
+    ),
     key!(
         "cache.size",
         "samples kept in memory between epochs: a share of the data set, a size, or a shared node's URL",

@@ -6,6 +6,7 @@ mod catalog;
 mod disk;
 mod exchange;
 mod families;
+mod guard;
 mod loader;
 mod node;
 mod page;
