@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod catalog;
+mod conflicts;
 mod disk;
 mod exchange;
 mod families;
