@@ -31,12 +31,12 @@ fn near() -> Arc<DataSet> {
     data(photos(), &StoreOptions::default())
 }
 
-fn serve_options() -> ServeOptions {
+pub(crate) fn serve_options() -> ServeOptions {
     ServeOptions { listen: "127.0.0.1:0".into(), cores: Some(2.0), ..ServeOptions::default() }
 }
 
 /// A node near the data.
-fn serve(options: ServeOptions) -> Server {
+pub(crate) fn serve(options: ServeOptions) -> Server {
     let node = Arc::new(Node::new(near(), NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap());
     Server::start(options, None, vec![Hosted { name: "photos".into(), node }]).unwrap()
 }
@@ -46,7 +46,7 @@ fn url(server: &Server) -> String {
 }
 
 /// The data set as one sees it that has nothing but the node.
-fn behind(server: &Server, options: ClientOptions) -> Arc<DataSet> {
+pub(crate) fn behind(server: &Server, options: ClientOptions) -> Arc<DataSet> {
     let client = Client::connect(&url(server), options).unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
     let path = block_on(client.catalog(&folder)).unwrap();

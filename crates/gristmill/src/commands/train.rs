@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// Settings that change what is trained, so that a checkpoint belongs to them.
 const IDENTITY_SECTION: &str = "selection.";
-const IDENTITY_KEYS: [&str; 8] = [
+const IDENTITY_KEYS: [&str; 9] = [
     "loader.batch",
     "loader.seed",
     "loader.shuffle",
@@ -35,6 +35,7 @@ const IDENTITY_KEYS: [&str; 8] = [
     "loader.rank",
     "loader.world",
     "recipe.name",
+    "steer.probe_share",
 ];
 
 /// Training and test data, ready to be read.
