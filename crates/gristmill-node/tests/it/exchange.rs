@@ -124,10 +124,6 @@ pub(crate) fn train(loader: &Loader, epoch: u64, batches_max: usize) -> Result<S
         }
         batches.push(batch.ids.clone());
     }
-    if batches.len() < batches_max {
-        // What was sent is let go of after the end of the epoch; then all speak again.
-        loader.driver().unwrap().gather(Vec::new())?;
-    }
     let held = loader.exchanger().unwrap().held();
     Ok(Seen { batches, report: running.report(), held: held.ids(), peak: held.peak() })
 }
