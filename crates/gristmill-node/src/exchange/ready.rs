@@ -99,8 +99,7 @@ impl Exchanger {
         };
         let (handed, state) = (AtomicU32::new(0), Mutex::new(state));
         let (sweeping, syncing, threads) = (Mutex::new(()), Mutex::new(()), Mutex::new(Vec::new()));
-        let exchanger =
-            Exchanger { set, held, course, selection, handed, state, sweeping, syncing, threads };
+        let exchanger = Exchanger { set, held, course, selection, handed, state, sweeping, syncing, threads };
         exchanger.recall();
         Ok(exchanger)
     }

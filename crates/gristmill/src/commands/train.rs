@@ -16,6 +16,7 @@ use gristmill_node::config::{Config, Settings};
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
 use gristmill_node::selection::{FamilyUse, SelectionOptions};
+use gristmill_node::steer::SteerOptions;
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::{Encoding, Recipe};
 use gristmill_train::{Checkpoint, Ended, Run, Schedule, Sgd, TrainOptions, Trainer};
@@ -170,7 +171,8 @@ pub(super) fn test_loader(set: Arc<DataSet>, recipe: &Recipe, settings: &Setting
     let usual = settings.loader();
     let shape = Shape::single(usual.shape.batch.max(256));
     let selection = SelectionOptions::default();
-    Ok(Loader::new(set, Some(recipe), LoaderOptions { shape, shuffle: false, selection, ..usual })?)
+    let steer = SteerOptions::default();
+    Ok(Loader::new(set, Some(recipe), LoaderOptions { shape, shuffle: false, selection, steer, ..usual })?)
 }
 
 /// The recipe that was asked for; else what fits bare pixels.

@@ -213,7 +213,10 @@ fn a_journal_that_cannot_be_written_is_every_ranks_error_and_nothing_is_deleted(
     let said: Vec<Vec<u8>> = ranks.iter().map(|rank| rank.settle()).collect();
     let errors: Vec<String> =
         ranks.iter().map(|rank| rank.conclude(&said).unwrap_err().to_string()).collect();
-    assert!(errors.iter().all(|error| error.contains("failed on rank 2: cannot write the journal")), "{errors:?}");
+    assert!(
+        errors.iter().all(|error| error.contains("failed on rank 2: cannot write the journal")),
+        "{errors:?}"
+    );
     drop(loaders);
     assert_eq!(on_disk(folder.path(), 3)[2].len(), 28);
     fs::remove_dir(folder.path().join("rank-00002/slice.part")).unwrap();
