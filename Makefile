@@ -114,7 +114,7 @@ bench-soak: build venv ## An hour at full load: does a node keep to its memory l
 	@$(PYTHON) bench/soak.py --out bench/results/soak.txt
 
 reference: build ## Print the reference pages anew
-	@$(BIN) config reference > docs/reference/settings.md
+	@for page in settings commands metrics; do $(BIN) config reference $$page > docs/reference/$$page.md; done
 
 clean: ## Remove what was built and made
 	@rm -rf target $(VENV) data/demo bench/work

@@ -100,7 +100,7 @@ pub struct Decided {
 }
 
 /// What was selected for an epoch, as reports show it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SelectionReport {
     /// The way.
     pub kind: &'static str,
