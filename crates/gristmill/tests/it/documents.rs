@@ -74,7 +74,7 @@ impl Declared {
         let mut parts = named.split("::");
         if named.contains('/') || named.ends_with(".rs") {
             let path = parts.next().unwrap_or_default();
-            let path = path.strip_suffix(".rs").map_or(format!("/{path}"), |path| format!("/{path}.rs"));
+            let path = format!("/{path}");
             // Crates are named without their first word.
             let short = |known: &String| known.replace("/gristmill-", "/").replace("/src/", "/");
             if !self.paths.iter().any(|known| short(known).contains(&path)) {
