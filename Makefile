@@ -117,7 +117,7 @@ bench-abuse: build ## A node among 10,000 silent connections and a minute of ran
 	@{ echo "command: make bench-abuse"; python3 bench/abuse.py --binary $(BIN); } | tee bench/results/abuse.txt
 
 reference: build ## Print the reference pages anew
-	@$(BIN) config reference > docs/reference/settings.md
+	@for page in settings commands metrics; do $(BIN) config reference $$page > docs/reference/$$page.md; done
 
 clean: ## Remove what was built and made
 	@rm -rf target $(VENV) data/demo bench/work

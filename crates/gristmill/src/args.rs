@@ -6,6 +6,7 @@
 )]
 
 mod compare;
+mod reference;
 mod serve;
 mod simulate;
 mod train;
@@ -13,6 +14,7 @@ mod train;
 pub(crate) use compare::{
     CompareCacheArgs, CompareExchangeArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs,
 };
+pub(crate) use reference::Page;
 pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
 pub(crate) use simulate::SimulateArgs;
 pub(crate) use train::{Falls, ModelArgs, TrainArgs};
@@ -477,6 +479,10 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the reference page of all settings as Markdown
-    Reference,
+    /// Print a reference page as Markdown
+    Reference {
+        /// What it is about
+        #[arg(value_enum, default_value_t = Page::Settings)]
+        page: Page,
+    },
 }

@@ -146,7 +146,7 @@ fn what_each_way_trains_is_what_it_says() {
     let proxied = rows("proxy");
     assert_eq!(proxied.iter().map(|row| row.proxy).collect::<Vec<_>>(), [true, false, false, false]);
     assert!(
-        proxied[1].kept == 2_000 && proxied[1].loss > proxied[0].loss * 0.8,
+        (2_000..=2_040).contains(&proxied[1].kept) && proxied[1].loss > proxied[0].loss * 0.8,
         "the real model starts anew"
     );
 }

@@ -7,6 +7,7 @@ mod cache;
 mod commands;
 mod compare_exchange;
 mod compare_split;
+mod documents;
 mod exchange;
 mod families;
 mod interrupt;
