@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-abuse bench-split bench-exchange bench-simulator reference clean
+.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-abuse bench-split bench-exchange bench-exchange-link bench-simulator reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -105,6 +105,10 @@ bench-exchange: build venv ## Local, partial and global shuffling at up to 2,048
 	{ echo "command: gristmill compare exchange fashion-mnist/train-images-idx3-ubyte.gz $$run"; \
 	  $(BIN) compare exchange "$$data/train-images-idx3-ubyte.gz" $$run; } | tee bench/results/exchange-small-model.txt
 	@$(PYTHON) bench/exchange.py --data fashion-mnist --out bench/results/exchange-normnet.txt --svg bench/results/exchange-normnet.svg
+
+bench-exchange-link: mpi venv ## What ranks wait for the exchange over one link of 1 Gbit/s, under mpirun and torchrun; as root, into bench/results
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@$(PYTHON) bench/exchange_link.py --binary $(BIN) --torch
 
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt

@@ -14,6 +14,7 @@ __all__ = [
     "Memory",
     "Reader",
     "__version__",
+    "exchange_patience_ms",
     "order",
     "refusal",
 ]
@@ -177,6 +178,9 @@ class ExchangeSimulation:
     def commit(self) -> int: ...
     def divergence(self) -> tuple[float, float] | None: ...
 
+def exchange_patience_ms(
+    settings: Sequence[tuple[str, str]], config: str | PathLike[str] | None = None
+) -> int | None: ...
 def refusal(rank: int, why: str) -> bytes: ...
 def order(
     samples: int,

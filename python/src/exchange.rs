@@ -4,9 +4,11 @@
 
 use crate::enter;
 use crate::error::named;
+use gristmill_node::config::Config;
 use gristmill_node::exchange::{Due, Exchanger};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +33,14 @@ impl Exchange {
 #[pyfunction]
 pub(crate) fn refusal<'py>(py: Python<'py>, rank: u32, why: &str) -> Bound<'py, PyBytes> {
     PyBytes::new(py, &gristmill_node::exchange::refusal(rank, why))
+}
+
+/// How long ranks wait for each other with these settings; None if they do not exchange, or cannot be read.
+#[pyfunction]
+#[pyo3(signature = (settings, config=None))]
+pub(crate) fn exchange_patience_ms(settings: Vec<(String, String)>, config: Option<PathBuf>) -> Option<u64> {
+    let config = Config::load(config.as_deref(), &settings).ok()?;
+    config.settings().loader().exchange.map(|exchange| exchange.patience_ms)
 }
 
 #[pymethods]

@@ -453,6 +453,9 @@ pub(crate) struct LoadArgs {
     /// The speed of each rank's link for the exchange, e.g. 1Gbit or 100MB [default: no limit]
     #[arg(long, value_name = "SPEED")]
     pub(crate) link: Option<String>,
+    /// With several ranks, print what each of them did as well
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// What the source is, when that cannot be seen from it
     #[arg(long)]
     pub(crate) kind: Option<Kind>,

@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) trouble: Option<String>,
     pub(super) agreed: bool,
     pub(super) resumes_at: u64,
+    /// Why it does not go on with the slices that there are, if it does not.
+    pub(super) note: Option<String>,
     pub(super) position: Position,
     /// What a checkpoint said.
     pub(super) restored: Option<Position>,

@@ -89,6 +89,7 @@ impl Exchanger {
             trouble,
             agreed: false,
             resumes_at: 0,
+            note: None,
             position,
             restored: None,
             refilled: 0,
@@ -260,9 +261,17 @@ impl Exchanger {
         let owned = state.position.owners.held(self.rank());
         let keep: HashSet<u32> = owned.iter().copied().chain(coming.iter().map(|one| one.id)).collect();
         self.held.remove(self.held.ids().into_iter().filter(|id| !keep.contains(id)))?;
+        let held = owned.len() as u32;
+        // Whoever begins with another epoch has a saved state.
+        let anew = state.note.take().filter(|_| epoch == 0 && state.restored.is_none());
+        let fraction = state.position.fraction;
+        let none = (fraction > 0.0 && exchange.steps() == 0).then(|| {
+            format!("a fraction of {fraction} of {held} samples is less than one, so nothing is swapped")
+        });
         let report = ExchangeReport {
-            fraction: state.position.fraction,
-            held: owned.len() as u32,
+            notes: anew.into_iter().chain(none).collect(),
+            fraction,
+            held,
             balanced: exchange.balanced(),
             refilled: std::mem::take(&mut state.refilled),
             left: scene.left.len() as u32,

@@ -72,8 +72,9 @@ impl Exchanger {
         let committed = journal.map(|at| standing(at.epoch, state.position.owners.digest()));
         let prepared = self.held.owners_newest().filter(|epoch| *epoch != state.position.epoch);
         let prepared = prepared.and_then(|epoch| Some(standing(epoch, self.kept_owners(epoch)?.digest())));
-        let trouble = state.trouble.clone();
-        Pledge { rank: self.rank(), facts, committed, prepared, trouble }.to_bytes()
+        let other = self.held.journal().filter(|journal| journal.run != course.name() && journal.epoch > 0);
+        let (other, trouble) = (other.map(|journal| journal.epoch), state.trouble.clone());
+        Pledge { rank: self.rank(), facts, committed, prepared, other, trouble }.to_bytes()
     }
 
     /// Takes what all ranks said, in their order; the same error on every rank if they do not fit together.
@@ -89,7 +90,10 @@ impl Exchanger {
         let resume = pledge::resume(&pledges, computed);
         let mut state = self.lock();
         match resume {
-            None => state.position = self.course.first()?,
+            None => {
+                state.note = pledge::anew(&pledges);
+                state.position = self.course.first()?;
+            }
             Some(at) if at.epoch == state.position.epoch => {}
             // Others have committed what this rank was about to.
             Some(at) => {

@@ -1,6 +1,7 @@
 //! The exchange at work: ranks as threads, each with a loader and a slice of its own, against what the core predicts.
 
 mod crash;
+mod selects;
 mod trouble;
 
 use bytes::Bytes;

@@ -253,6 +253,42 @@ fn what_a_disk_lost_comes_from_the_store() {
 }
 
 #[test]
+fn a_run_that_cannot_go_on_says_so() {
+    let (set, folder) = (set(60), tempfile::tempdir().unwrap());
+    let options = options(3, 4, in_folder(0.4, folder.path()));
+    let notes = |options: &LoaderOptions, epoch: u64| -> Vec<Vec<String>> {
+        let seen = trained(&set, options, epoch..epoch + 1);
+        seen.iter().map(|seen| seen[0].report.exchange.as_ref().unwrap().notes.clone()).collect()
+    };
+    let none = vec![Vec::<String>::new(); 3];
+    let all = |notes: &[Vec<String>], words: &str| {
+        let fits = |notes: &Vec<String>| notes.len() == 1 && notes[0].contains(words);
+        assert!(notes.iter().all(fits), "{words}: {notes:?}");
+    };
+    assert_eq!(notes(&options, 0), none);
+    assert_eq!(notes(&options, 1), none);
+    // The slices of two ranks, dealt out anew to three from a state that is lost: one that has no slice cannot follow.
+    let two = LoaderOptions { shape: Shape { world: 2, ..options.shape }, ..options.clone() };
+    all(
+        &notes(&two, 0),
+        "those of a run with another seed, number of ranks or exchange, ready for its epoch 2",
+    );
+    let saved = ranks(&set, &two, |_, loader| loader.unwrap().exchanger().unwrap().state());
+    ranks(&set, &options, |_, loader| {
+        let loader = loader.unwrap();
+        loader.exchanger().unwrap().restore(&saved[0]).unwrap();
+        train(&loader, 1, usize::MAX).unwrap();
+    });
+    fs::remove_dir_all(folder.path().join("rank-00001")).unwrap();
+    ranks(&set, &options, |_, loader| assert_eq!(loader.unwrap().exchanger().unwrap().resumes_at(), 0));
+    all(&notes(&options, 0), "ready for epoch 2, but rank 1 cannot get there without a saved state");
+    // A share of less than one sample.
+    let little = super::options(3, 4, settings(0.01));
+    all(&notes(&little, 0), "a fraction of 0.01 of 20 samples is less than one");
+    assert_eq!(notes(&super::options(3, 4, settings(0.0)), 0), none, "who wants nothing swapped knows");
+}
+
+#[test]
 fn a_stopped_fill_goes_on_where_it_was() {
     let (set, folder) = (set(60), tempfile::tempdir().unwrap());
     let options = options(3, 4, in_folder(0.4, folder.path()));
