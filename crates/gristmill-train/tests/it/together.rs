@@ -64,7 +64,9 @@ fn ranks_that_load_for_themselves_learn_together() {
             };
             let loader =
                 Loader::new(Arc::new(set.beside()), Some(&Recipe::preset("mnist").unwrap()), loading)?;
-            match ends.lock().unwrap()[rank as usize].take().filter(|_| exchange.is_some()) {
+            // Taken before the others are waited for.
+            let end = ends.lock().unwrap()[rank as usize].take();
+            match end.filter(|_| exchange.is_some()) {
                 Some(end) => loader.with_transport(Box::new(end)),
                 None => Ok(loader),
             }
