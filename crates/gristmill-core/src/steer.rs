@@ -6,7 +6,10 @@
 //! is not bound by I/O, whatever the rates say: they come from a model of the store, the waiting is observed.
 //!
 //! Every verdict comes with its reason as one sentence with the numbers in it: what the steering changes, a user can
-//! see. Deliberately not here: measuring (the node's), and moving any knob.
+//! see. [`pilot`] moves knobs, [`guard`] watches accuracy. Deliberately not here: measuring (the node's).
+
+pub mod guard;
+pub mod pilot;
 
 /// Another resource must be below this share of the present one's rate to take over.
 const TAKEOVER_SHARE: f64 = 0.9;

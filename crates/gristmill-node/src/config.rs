@@ -14,6 +14,7 @@ pub(crate) mod text;
 mod units;
 
 pub use cache::{CacheSize, DiskPlace};
+use keys::steer::{PinRule, SteerMode};
 pub use keys::{KEYS, Key};
 pub use units::{format_bytes, parse_bytes};
 
@@ -28,6 +29,7 @@ use crate::peers::Peers;
 use crate::selection::{FamilyUse, SelectionOptions};
 use crate::serve::ServeOptions;
 use crate::split::SplitOptions;
+use crate::steer::{Pins, SteerOptions};
 use crate::store::{FaultOptions, RetryOptions, StoreOptions, ThrottleOptions};
 use crate::token::Token;
 use crate::{Error, Kind, Result};
@@ -112,6 +114,10 @@ pub struct Settings {
     /// Options of the selection that somebody set, by name.
     pub(crate) selection_options: BTreeMap<&'static str, String>,
     pub(crate) split: SplitOptions,
+    pub(crate) steer_mode: SteerMode,
+    pub(crate) steer_pin: PinRule,
+    /// The knobs that somebody set.
+    pub(crate) by_hand: Pins,
     /// None is off.
     pub(crate) exchange_fraction: Option<Fraction>,
     /// The rest of how ranks exchange.
@@ -182,6 +188,11 @@ impl Config {
             Error::config(format!("{} = {value:?} (from {origin}) is not {expected}", key.name))
                 .hint(format!("{}; the default is {}", key.meaning, key.default()))
         })?;
+        if let Some((knob, _)) = Pins::NAMES.iter().find(|(_, setting)| *setting == key.name)
+            && let Some(by_hand) = self.settings.by_hand.named(knob)
+        {
+            *by_hand = true;
+        }
         self.origins[index] = origin;
         Ok(())
     }
@@ -226,7 +237,7 @@ impl Config {
                 let error =
                     Error::config(format!("{section:?} in {} stands outside of a section", path.display()));
                 return Err(error.hint(
-                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [exchange], [serve], [client] and \
+                    "sections are [loader], [recipe], [selection], [cache], [store], [catalog], [split], [exchange], [steer], [serve], [client] and \
                      [page]",
                 ));
             };
@@ -271,6 +282,12 @@ impl Settings {
         if self.cache_stand_ins && self.cache_policy != Policy::Score {
             return Err(Error::config("cache.stand_ins is on, but only the policy score has cold samples")
                 .hint("set cache.policy = \"score\", or leave stand-ins off"));
+        }
+        if self.steer_mode == SteerMode::Off && matches!(self.steer_pin, PinRule::None | PinRule::These(_)) {
+            return Err(Error::config(
+                "steer.pin says which knobs may move, but steer.mode = \"off\" lets none move",
+            )
+            .hint("leave one of the two out"));
         }
         self.selection().map(|_| ())
     }
@@ -324,7 +341,19 @@ impl Settings {
             selection: self.selection().unwrap_or_default(),
             split: self.split,
             exchange: self.exchange(),
+            steer: self.steer(),
         }
+    }
+
+    /// Which knobs may be moved.
+    fn steer(&self) -> SteerOptions {
+        let pins = match self.steer_pin {
+            PinRule::Auto => self.by_hand,
+            PinRule::None => Pins::default(),
+            PinRule::All => Pins::ALL,
+            PinRule::These(pins) => pins,
+        };
+        SteerOptions { on: self.steer_mode == SteerMode::On, pins }
     }
 
     /// How the store is to be reached.

@@ -123,6 +123,7 @@ pub fn build(
         selection: SelectionOptions::default(),
         split: SplitOptions::default(),
         exchange: None,
+        steer: crate::steer::SteerOptions::default(),
         memory_bytes_max: loader.memory_bytes_max / 4 * 3,
         ..loader.clone()
     };

@@ -28,6 +28,7 @@ pub mod selection;
 pub mod serve;
 pub mod shared;
 pub mod split;
+pub mod steer;
 pub mod store;
 pub mod token;
 pub mod wire;

@@ -17,6 +17,7 @@ mod cold;
 mod epoch;
 mod fetch;
 mod held;
+mod steered;
 mod swap;
 mod work;
 mod worker;
@@ -30,6 +31,7 @@ use crate::exchange::{Driver, ExchangeSettings, Exchanger, Hold};
 use crate::report::{EpochReport, WaitLedger};
 use crate::selection::{Choice, Decided, Relatives, SelectionOptions, SelectionReport};
 use crate::split::{Ground, SplitOptions, Splitter};
+use crate::steer::{SteerOptions, Steering};
 use crate::{Error, Result};
 use batch::Pool;
 use budget::{Budget, Demand};
@@ -85,12 +87,16 @@ pub struct LoaderOptions {
     pub split: SplitOptions,
     /// How ranks hold slices and swap parts of them; none if each may have any sample.
     pub exchange: Option<ExchangeSettings>,
+    /// Which of these may be moved from epoch to epoch, to read faster.
+    pub steer: SteerOptions,
 }
 
 /// What a thread, the fetcher and the consumer must know in one epoch.
 #[derive(Debug, Clone)]
 struct Rules {
     output: Option<Output>,
+    /// Whether threads may read for themselves, and whether they do.
+    can_direct: bool,
     direct: bool,
     claim_samples: usize,
     open_batches_max: usize,
@@ -126,6 +132,8 @@ pub struct Loader {
     exchanger: Option<Arc<Exchanger>>,
     /// None where somebody else moves the messages of the exchange.
     driver: Option<Arc<Driver>>,
+    /// None if every knob is pinned.
+    steering: Option<Arc<Steering>>,
 }
 
 impl Loader {
@@ -139,13 +147,14 @@ impl Loader {
         let slice = slice_bytes(&options, &set)?;
         let drawn = 1 + u32::from(options.selection.selection.draws());
         let samples_max = set.catalog().len().saturating_mul(drawn);
+        let (threads_most, ahead_most) = steered::most(&options);
         let demand = |sample_bytes| Demand {
             memory: options.memory_bytes_max - held_bytes_max(&options),
             resident: set.resident_bytes() + slice,
             batch: options.shape.batch.min(samples_max).into(),
             sample_bytes,
-            prefetch_batches: options.prefetch_batches as u64,
-            threads: options.threads as u64,
+            prefetch_batches: ahead_most as u64,
+            threads: threads_most as u64,
         };
         let mut pipeline = None;
         let mut output = None;
@@ -161,11 +170,12 @@ impl Loader {
         let sample_bytes = output.map(|output| output.bytes() as u64);
         let budget = Budget::new(demand(sample_bytes))?;
         check_samples(budget, &options, &set)?;
-        let direct = options.reads_in_flight == 0 && set.immediate();
+        let can_direct = set.immediate();
         let rules = Rules {
             output,
-            direct,
-            claim_samples: claim_samples(&set, &options)?,
+            can_direct,
+            direct: options.reads_in_flight == 0 && can_direct,
+            claim_samples: claim_samples(&set, options.shape.batch, options.threads)?,
             open_batches_max: options.prefetch_batches + 1,
             batch_bytes_max: budget.batches - budget.one,
             raw_bytes_max: budget.raw,
@@ -189,15 +199,17 @@ impl Loader {
             seed: options.seed,
             threads: options.threads,
         };
-        let split = Splitter::new(options.split, ground)?;
+        let split = Splitter::new(steered::split(&options), ground)?;
+        let steering = steered::steering(&options);
         let (access, driver) = (None, None);
-        Ok(Loader { set, pipeline, options, rules, pool, choice, access, split, exchanger, driver })
+        Ok(Loader { set, pipeline, options, rules, pool, choice, access, split, exchanger, driver, steering })
     }
 
     /// The same, asking a node for its samples, if there is one.
     #[must_use]
     pub fn with_access(mut self, access: Option<Arc<dyn Access>>) -> Loader {
-        self.rules.direct &= access.as_ref().is_none_or(|access| access.immediate());
+        self.rules.can_direct &= access.as_ref().is_none_or(|access| access.immediate());
+        self.rules.direct &= self.rules.can_direct;
         if let (Some(choice), Some(access)) = (&self.choice, &access) {
             choice.tell(Arc::clone(access));
         }
@@ -317,21 +329,25 @@ impl Loader {
             Some(access) => self.announce(&**access, &plan, epoch, from_batch)?,
             None => Cold::default(),
         };
-        let split = self.split.as_ref().map(|splitter| {
+        let (setting, decisions) = self.steer(epoch, &plan, from_batch);
+        let rules = self.rules_at(setting)?;
+        let split = self.splitter().map(|splitter| {
             let order = (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0);
-            splitter.begin(epoch, order.collect(), self.access.clone(), self.rules.raw_bytes_max)
+            splitter.threads(setting.threads);
+            splitter.begin(epoch, order.collect(), self.access.clone(), rules.raw_bytes_max, !setting.split)
         });
+        let direct = rules.direct;
         let work = Arc::new(Work::new(
             plan,
             Held::new(holds, held_bytes_max(&self.options)),
             cold,
             split,
-            self.rules.clone(),
+            rules,
             self.pool.clone(),
             from_batch,
         ));
         let mut threads = Vec::new();
-        for i in 0..self.options.threads {
+        for i in 0..setting.threads {
             let kit = worker::Kit {
                 work: work.clone(),
                 set: self.set.clone(),
@@ -342,14 +358,21 @@ impl Loader {
             };
             threads.push(spawn(&format!("grist-{i}"), &work, move || worker::run(&kit))?);
         }
-        if !self.rules.direct {
+        if !direct {
             let (shared, set, access) = (work.clone(), self.set.clone(), self.access.clone());
             threads.push(spawn("grist-fetch", &work, move || fetch::run(&shared, &set, access.as_deref()))?);
         }
         let from_memory = self.set.resident_bytes() > 0;
-        let threads_used = self.options.threads;
-        let report =
-            EpochReport { epoch, threads: threads_used, from_memory, selection, ..EpochReport::default() };
+        let report = EpochReport {
+            epoch,
+            threads: setting.threads,
+            reads_in_flight: if direct { 0 } else { work.rules.reads_in_flight },
+            prefetch_batches: setting.ahead,
+            decisions,
+            from_memory,
+            selection,
+            ..EpochReport::default()
+        };
         Ok(Epoch {
             work,
             set: self.set.clone(),
@@ -369,6 +392,8 @@ impl Loader {
             over: false,
             empty_batches: false,
             handed: None,
+            steering: self.steering.clone(),
+            from_batch,
         })
     }
 }

@@ -19,8 +19,9 @@ mod pictures;
 mod samples;
 mod state;
 
+pub use crate::steer::Decision;
 pub use http::Listening;
-pub use state::{Decision, Outcome, Progress};
+pub use state::{Outcome, Progress};
 
 use crate::dataset::DataSet;
 use crate::loader::Epoch;
@@ -138,7 +139,14 @@ impl Page {
 
     /// Notes which samples an epoch has, and which relatives stand in for others.
     pub fn began(&self, epoch: &Epoch) {
-        let number = epoch.report().epoch;
+        let report = epoch.report();
+        for decision in &report.decisions {
+            // What came of a move belongs to the move.
+            let since =
+                if decision.measured.is_some() { decision.epoch.saturating_sub(1) } else { decision.epoch };
+            self.decided(&Decision { epoch: since, ..decision.clone() });
+        }
+        let number = report.epoch;
         lock(&self.0.history).begin(number, epoch.plan().order(), epoch.stand_ins());
         *lock(&self.0.looked) = None;
     }

@@ -10,6 +10,7 @@ use crate::exchange::ExchangeReport;
 use crate::node::Tier;
 use crate::selection::SelectionReport;
 use crate::split::SplitReport;
+use crate::steer::Decision;
 use gristmill_core::score::ReadTimes;
 use serde::Serialize;
 use std::fmt;
@@ -189,6 +190,12 @@ pub struct EpochReport {
     pub fetched_samples_mean: f64,
     /// Threads.
     pub threads: usize,
+    /// Reads in flight; 0 where the threads read for themselves.
+    pub reads_in_flight: usize,
+    /// Finished batches that might lie ready.
+    pub prefetch_batches: usize,
+    /// What the steering decided before it.
+    pub decisions: Vec<Decision>,
     /// Where samples came from; empty without a cache or a slice of one's own.
     pub tiers: Vec<TierUse>,
     /// Samples that the store gave because a shared node was away or too slow.
@@ -308,6 +315,9 @@ impl fmt::Display for EpochReport {
         }
         if let Some(exchange) = &self.exchange {
             write!(f, "\n  {exchange}")?;
+        }
+        for decision in &self.decisions {
+            write!(f, "\n  steering: {decision}")?;
         }
         if self.fallbacks > 0 {
             write!(

@@ -16,6 +16,7 @@ mod choose;
 mod facts;
 mod link;
 mod measured;
+mod others;
 mod report;
 mod running;
 mod splitter;

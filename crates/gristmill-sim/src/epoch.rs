@@ -54,6 +54,13 @@ impl Course<'_> {
         f64::from(self.sizes[self.plan.sample_of(rank, batch, slot as usize).0 as usize])
     }
 
+    /// Whether a rank's cache has a sample: a share of them, spread evenly over the epoch.
+    #[inline]
+    fn cached(&self, reads: u64) -> bool {
+        let share = self.knobs.cached;
+        share > 0.0 && ((reads + 1) as f64 * share).floor() > (reads as f64 * share).floor()
+    }
+
     /// Whether ranks share what they read from.
     fn reads_store(&self) -> bool {
         self.knobs.shuffle == Shuffle::Global

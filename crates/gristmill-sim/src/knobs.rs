@@ -47,6 +47,8 @@ pub struct Knobs {
     pub hold: Hold,
     /// The share of the samples that selection keeps in an epoch; 1 for all.
     pub kept: f64,
+    /// The share of a rank's samples that its cache gives, without a read; 0 without a cache.
+    pub cached: f64,
     /// Threads of a rank that prepare samples.
     pub threads: u32,
     /// Reads that a rank keeps in flight; 0 lets its threads read for themselves.
@@ -63,6 +65,7 @@ impl Default for Knobs {
             shuffle: Shuffle::Held(options),
             hold: Hold::Disk,
             kept: 1.0,
+            cached: 0.0,
             threads: 4,
             reads_in_flight: 0,
             prefetch_batches: 4,
@@ -80,6 +83,9 @@ impl Knobs {
         }
         if !(self.kept > 0.0 && self.kept <= 1.0) {
             return Err(Invalid(format!("kept {} is not a share above 0 and up to 1", self.kept)));
+        }
+        if !(0.0..=1.0).contains(&self.cached) {
+            return Err(Invalid(format!("cached {} is not a share from 0 to 1", self.cached)));
         }
         for (name, value, least, most) in [
             ("threads", self.threads, 1, 1_024),

@@ -260,9 +260,10 @@ impl Simulation {
             left: &[],
         };
         self.watch.trained(&plan, world, said)?;
+        let missed = 1.0 - self.setup.knobs.cached;
         let traffic = Traffic {
-            stored: trained,
-            store_bytes: self.bytes(plan_ids(&plan, world)),
+            stored: (trained as f64 * missed).round() as u64,
+            store_bytes: self.bytes(plan_ids(&plan, world)) * missed,
             ..Traffic::default()
         };
         let divergence = self.divergence_of(&plan);

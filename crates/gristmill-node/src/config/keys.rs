@@ -89,6 +89,9 @@ impl Default for Settings {
             families: FamilyUse::Off,
             selection_options: std::collections::BTreeMap::new(),
             split: crate::split::SplitOptions::default(),
+            steer_mode: steer::SteerMode::On,
+            steer_pin: steer::PinRule::default(),
+            by_hand: crate::steer::Pins::default(),
             exchange_fraction: None,
             exchange: crate::exchange::ExchangeSettings::default(),
             serve: crate::serve::ServeOptions::default(),
@@ -120,6 +123,7 @@ macro_rules! key {
 mod exchange;
 mod serve;
 mod split;
+pub(crate) mod steer;
 
 /// An option that only some ways to select have. Empty is the way's own default.
 macro_rules! selection_key {
@@ -143,11 +147,11 @@ macro_rules! selection_key {
 
 /// Every setting there is.
 pub const KEYS: &[Key] = &joined::<
-    { OWN.len() + split::SPLIT.len() + exchange::EXCHANGE.len() + serve::SERVE.len() },
->([OWN, split::SPLIT, exchange::EXCHANGE, serve::SERVE]);
+    { OWN.len() + split::SPLIT.len() + exchange::EXCHANGE.len() + steer::STEER.len() + serve::SERVE.len() },
+>([OWN, split::SPLIT, exchange::EXCHANGE, steer::STEER, serve::SERVE]);
 
 /// Several tables as one.
-const fn joined<const N: usize>(tables: [&[Key]; 4]) -> [Key; N] {
+const fn joined<const N: usize>(tables: [&[Key]; 5]) -> [Key; N] {
     let mut all = [tables[0][0]; N];
     let (mut table, mut row, mut at) = (0, 0, 0);
     while at < N {

@@ -60,8 +60,8 @@ pub(super) fn new_pipeline(recipe: &Recipe, set: &DataSet, limits: Limits) -> Re
 
 /// How many samples a thread takes at a time: enough that the lock costs nothing beside them, few enough that
 /// the threads share every batch.
-pub(super) fn claim_samples(set: &DataSet, options: &LoaderOptions) -> Result<usize> {
+pub(super) fn claim_samples(set: &DataSet, batch: u32, threads: usize) -> Result<usize> {
     let mean = set.catalog().total_bytes()? / u64::from(set.catalog().len().max(1));
-    let share = (options.shape.batch as usize).div_ceil(options.threads);
+    let share = (batch as usize).div_ceil(threads);
     Ok((32_768 / mean.max(1)).clamp(1, share as u64) as usize)
 }

@@ -7,6 +7,7 @@ use crate::access::Access;
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, WaitLedger};
 use crate::selection::Choice;
+use crate::steer::Steering;
 use crate::{Error, Kind, Result};
 use gristmill_core::plan::Plan;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct Epoch {
     pub(super) empty_batches: bool,
     /// When the last batch was handed over, and how many samples it had.
     pub(super) handed: Option<(Instant, u64)>,
+    pub(super) steering: Option<Arc<Steering>>,
+    pub(super) from_batch: u32,
 }
 
 /// What [`Epoch::poll`] found.
@@ -207,6 +210,11 @@ impl Epoch {
             self.report.wall_ms = self.started.elapsed().as_secs_f64() * 1e3;
             if let Some(split) = &self.work.split {
                 split.end();
+            }
+            if let Some(steering) = &self.steering {
+                self.over = true;
+                let complete = self.report.batches + self.from_batch >= self.work.plan.batches();
+                steering.ended(&self.report(), complete);
             }
             if let Some(choice) = &self.choice {
                 self.over = true;

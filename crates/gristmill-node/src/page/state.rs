@@ -7,6 +7,7 @@
 use crate::node::{NodeReport, Tier};
 use crate::report::EpochReport;
 use crate::serve::ServerReport;
+use crate::steer::Decision;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -50,27 +51,6 @@ pub struct Outcome {
     pub kept_share: Option<f64>,
     /// Time of the epoch with selecting and stepping, where that is more than the loader's.
     pub wall_ms: Option<f64>,
-}
-
-/// One decision of the steering: what was moved, why, what was expected and what came.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Decision {
-    /// The epoch that it was taken before.
-    pub epoch: u64,
-    /// Which knob.
-    pub knob: String,
-    /// What it was.
-    pub from: String,
-    /// What it is.
-    pub to: String,
-    /// What was done: moved, undone, kept, pinned.
-    pub action: String,
-    /// How many times faster the epoch should be, if that was predicted.
-    pub predicted: Option<f64>,
-    /// How many times faster it was, once that is known.
-    pub measured: Option<f64>,
-    /// Why, in one sentence.
-    pub reason: String,
 }
 
 /// Something and the change that brought it.
@@ -150,8 +130,8 @@ impl State {
     pub(super) fn decided(&mut self, decision: &Decision) {
         self.change += 1;
         let mut decision = decision.clone();
-        let Decision { knob, from, to, action, reason, .. } = &mut decision;
-        [knob, from, to, action, reason].into_iter().for_each(shorten);
+        let Decision { knob, from, to, action, reason, line, .. } = &mut decision;
+        [knob, from, to, action, reason, line].into_iter().for_each(shorten);
         self.decisions
             .retain(|kept| kept.value["epoch"] != decision.epoch || kept.value["knob"] != decision.knob);
         self.decisions.push_back(Kept { change: self.change, value: json!(decision) });

@@ -44,9 +44,25 @@ impl Splitter {
         expected: Option<&[Expected]>,
         resources: Resources,
     ) -> Result<Chosen, String> {
+        let (policy, decided) = self.decided(epoch, order, expected, &resources)?;
+        let mut table = vec![Stage::Raw as u8; self.set.catalog().len() as usize];
+        for (&id, &stage) in order.iter().zip(&decided.stages) {
+            table[id as usize] = stage;
+        }
+        Ok(Chosen { table: Table::Each(table), decided, policy, resources })
+    }
+
+    /// What the core decides for these samples.
+    pub(super) fn decided(
+        &self,
+        epoch: u64,
+        order: &[u32],
+        expected: Option<&[Expected]>,
+        resources: &Resources,
+    ) -> Result<(SplitPolicy, Decided), String> {
         let candidates = self.candidates(epoch, order, expected)?;
-        let decide = |policy| decide(policy, &candidates, &resources, ROLES).map_err(|e| e.to_string());
-        let (policy, decided) = if let SplitMode::Policy(policy) = self.options.mode {
+        let decide = |policy| decide(policy, &candidates, resources, ROLES).map_err(|e| e.to_string());
+        Ok(if let SplitMode::Policy(policy) = self.options.mode {
             (policy, decide(policy)?)
         } else {
             let best = decide(SplitPolicy::Best)?;
@@ -58,12 +74,7 @@ impl Splitter {
                 none.reason = format!("the {limit} is the bottleneck and not the link, so nothing is split");
                 (SplitPolicy::None, none)
             }
-        };
-        let mut table = vec![Stage::Raw as u8; self.set.catalog().len() as usize];
-        for (&id, &stage) in order.iter().zip(&decided.stages) {
-            table[id as usize] = stage;
-        }
-        Ok(Chosen { table: Table::Each(table), decided, policy, resources })
+        })
     }
 
     /// All forms of all samples.

@@ -4,6 +4,7 @@
 //! the epoch is a long one, decides for the rest of it without waiting for its end.
 
 use super::measured::Measured;
+use super::others;
 use super::report::SplitReport;
 use super::splitter::Splitter;
 use super::{Shortfall, Staged, Wish};
@@ -60,10 +61,15 @@ pub(crate) struct Running {
     /// Samples that were asked for so far.
     asked: AtomicU64,
     started: Instant,
+    /// CPU time of ops, here and on the node; and what the whole machine had worked before.
+    ops_ns: AtomicU64,
+    busy_before_s: Option<f64>,
     /// Whether the thread that learns about the node was started.
     learning: AtomicBool,
     over: AtomicBool,
     raw_bytes_max: u64,
+    /// Whether nothing may be asked of the node but what is measured.
+    held_back: bool,
 }
 
 impl Running {
@@ -91,10 +97,19 @@ impl Running {
             measured: Measured::new(),
             asked: AtomicU64::new(0),
             started: Instant::now(),
+            ops_ns: AtomicU64::new(0),
+            busy_before_s: others::machine_busy_s(),
             learning: AtomicBool::new(decided),
             over: AtomicBool::new(false),
             raw_bytes_max,
+            held_back: false,
         }
+    }
+
+    /// The same, deciding nothing for the rest of a long first epoch.
+    pub(super) fn held_back(mut self) -> Running {
+        self.held_back = true;
+        self
     }
 
     /// How far a sample is to have come, and what that may take of the memory for samples on their way.
@@ -160,6 +175,7 @@ impl Running {
         if self.client.is_none() {
             return;
         }
+        self.ops_ns.fetch_add(local_ns + upstream_ns, Relaxed);
         let seconds = local_ns as f64 / 1e9;
         if stage == Stage::Raw {
             self.splitter.finished_raw(draw, bytes, seconds);
@@ -178,7 +194,8 @@ impl Running {
     fn learn_beside(self: &Arc<Running>) {
         let Some(client) = self.client.clone() else { return };
         let (splitter, epoch, this) = (Arc::clone(&self.splitter), self.epoch, Arc::downgrade(self));
-        let long = self.order.len() as u64 > 2 * u64::from(splitter.options.profile_samples);
+        let long =
+            !self.held_back && self.order.len() as u64 > 2 * u64::from(splitter.options.profile_samples);
         let learn = move || {
             let learnt = splitter.calibrate_now(&client, epoch);
             if learnt.is_ok() && long {
@@ -200,6 +217,14 @@ impl Running {
         drop(report);
         let measured = &self.measured;
         self.splitter.learn(measured.link_bytes_per_s(), tight, measured.accelerator_samples_per_s());
+        self.splitter.learn_others(self.others());
+    }
+
+    /// Cores that were busy with anything but ops.
+    fn others(&self) -> Option<f64> {
+        let busy_s = others::machine_busy_s()? - self.busy_before_s?;
+        let ops_s = self.ops_ns.load(Relaxed) as f64 / 1e9;
+        Some(((busy_s - ops_s) / self.started.elapsed().as_secs_f64().max(1e-3)).max(0.0))
     }
 
     /// What was done so far, in an epoch that took so long.

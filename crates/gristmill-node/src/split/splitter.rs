@@ -5,11 +5,13 @@
 //! report says why.
 
 use super::facts::Pictures;
+use super::others;
 use super::running::{Running, Table};
 use super::{Expected, SplitMode, SplitOptions, SplitReport};
 use crate::access::Access;
 use crate::client::{Address, Client, Ready};
 use crate::dataset::DataSet;
+use crate::steer::WhatIf;
 use crate::{Error, Result};
 use futures::executor::block_on;
 use gristmill_core::SampleId;
@@ -24,6 +26,8 @@ use std::time::Duration;
 const CALIBRATION_WAIT: Duration = Duration::from_secs(3);
 /// The most samples among which the calibration picks.
 const SEEN_MAX: usize = 8_192;
+/// The most samples of which it is thought through what a split would come to.
+const WHAT_IF_SAMPLES: usize = 4_096;
 /// Raw samples after which the profile takes no more of them.
 const PROFILED_MAX: u64 = 50_000;
 
@@ -36,7 +40,6 @@ pub(crate) struct Splitter {
     pub(super) pipeline: Option<Arc<Pipeline>>,
     pixels_max: u64,
     pub(super) seed: u64,
-    local_cores: f64,
     state: Mutex<State>,
     /// Rings when a calibration ends.
     calibrated: Condvar,
@@ -59,6 +62,10 @@ pub(super) struct State {
     decided: Option<(Resources, u64)>,
     /// Whether the node's ops take the cores of this machine.
     pub(super) same_machine: bool,
+    /// Cores that finish samples here.
+    local_cores: f64,
+    /// Cores of this machine that are busy with other things than ops, where the node is on it, too.
+    others: Option<f64>,
 }
 
 /// Whether it is known how fast the node is.
@@ -68,6 +75,22 @@ pub(super) enum Calibration {
     UnderWay,
     Done,
     Failed(String),
+}
+
+impl State {
+    /// What is left of the cores that threads can use, where the node is on this machine.
+    fn cores_left(&self, threads_cores: f64) -> f64 {
+        others::left(threads_cores, machine_cores() as f64, self.others.filter(|_| self.same_machine))
+    }
+}
+
+/// The cores that so many threads can use.
+fn cores_of(threads: usize) -> f64 {
+    threads.min(machine_cores()) as f64
+}
+
+fn machine_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// What a loader hands over.
@@ -102,7 +125,6 @@ impl Splitter {
             return Err(Error::config(format!("split.upstream_cores is {cores}; it must be 0 or more")));
         }
         let Ground { set, recipe, pipeline, pixels_max, seed, threads } = ground;
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let state = State {
             pictures: Pictures::default(),
             profile: Profile::new(Stage::Raw as u8),
@@ -113,9 +135,10 @@ impl Splitter {
             accelerator_samples_per_s: None,
             decided: None,
             same_machine: false,
+            local_cores: cores_of(threads),
+            others: None,
         };
         Ok(Some(Arc::new(Splitter {
-            local_cores: options.local_cores.unwrap_or(threads.min(cores) as f64),
             options,
             set,
             recipe,
@@ -133,33 +156,83 @@ impl Splitter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The split of an epoch over these samples, which are asked for in this order.
+    /// The split of an epoch over these samples, which are asked for in this order. One that is held back measures what it
+    /// would come to, and asks for nothing.
     pub(crate) fn begin(
         self: &Arc<Splitter>,
         epoch: u64,
         order: Vec<u32>,
         access: Option<Arc<dyn Access>>,
         raw_bytes_max: u64,
+        held_back: bool,
     ) -> Arc<Running> {
         let mut report =
             SplitReport { mode: self.options.mode.name(), policy: "none".into(), ..SplitReport::default() };
-        let offload = access.as_ref().map_or_else(
-            || self.set.upstream().map(|upstream| upstream.client().clone()),
-            |access| access.offload().cloned(),
-        );
+        let offload = self.offload(access.as_ref());
         let mut table = Table::Raw;
         let mut client = None;
         match self.ready(offload.as_ref()) {
             Err(why) => report.reason = why,
             Ok((node, ready)) => {
                 client = Some(node.clone());
-                match self.table(epoch, &order, access.as_deref(), ready, &mut report) {
-                    Ok(decided) => table = decided,
-                    Err(why) => report.reason = why,
+                if held_back {
+                    report.reason = "the steering sees no need of it".into();
+                } else {
+                    match self.table(epoch, &order, access.as_deref(), ready, &mut report) {
+                        Ok(decided) => table = decided,
+                        Err(why) => report.reason = why,
+                    }
                 }
             }
         }
-        Arc::new(Running::new(Arc::clone(self), epoch, order, access, client, table, report, raw_bytes_max))
+        let running =
+            Running::new(Arc::clone(self), epoch, order, access, client, table, report, raw_bytes_max);
+        Arc::new(if held_back { running.held_back() } else { running })
+    }
+
+    /// The node behind the loader, if there is one.
+    fn offload(&self, access: Option<&Arc<dyn Access>>) -> Option<Client> {
+        access.map_or_else(
+            || self.set.upstream().map(|upstream| upstream.client().clone()),
+            |access| access.offload().cloned(),
+        )
+    }
+
+    /// Threads that finish samples from now on.
+    pub(crate) fn threads(&self, threads: usize) {
+        self.lock().local_cores = cores_of(threads);
+    }
+
+    /// What samples come to raw and as `best` would cut them, on average over some of an epoch, with so many threads; none as
+    /// long as too little was measured.
+    pub(crate) fn what_if(
+        &self,
+        epoch: u64,
+        order: &[u32],
+        access: Option<&Arc<dyn Access>>,
+        threads: usize,
+        link: Option<f64>,
+    ) -> Option<WhatIf> {
+        let offload = self.offload(access);
+        let (_, ready) = self.ready(offload.as_ref()).ok()?;
+        if self.profiled() < MEASURED_MIN {
+            return None;
+        }
+        self.is_calibrated().ok()?;
+        let link = self.lock().link_bytes_per_s.or(link);
+        let mut resources = self.resources(link, None, ready)?;
+        let left = || self.lock().cores_left(cores_of(threads));
+        resources.local_cores = self.options.local_cores.unwrap_or_else(left);
+        let some: Vec<u32> =
+            order.iter().step_by(order.len().div_ceil(WHAT_IF_SAMPLES).max(1)).copied().collect();
+        let (_, decided) = self.decided(epoch, &some, None, &resources).ok()?;
+        let (before, after, samples) = (decided.before, decided.after, some.len() as f64);
+        let local_s = |local_s: f64| (local_s * resources.local_cores / samples).max(1e-9);
+        Some(WhatIf {
+            bytes: [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples),
+            local_s: [local_s(before.local_s), local_s(after.local_s)],
+            upstream_per_s: samples / after.upstream_s,
+        })
     }
 
     /// The node that runs the ops, or why none does.
@@ -235,7 +308,7 @@ impl Splitter {
         Some(Resources {
             link_bytes_per_s: options.link_bytes_per_s.or(link_now)?,
             upstream_cores: options.upstream_cores.unwrap_or(ready.cores),
-            local_cores: self.local_cores,
+            local_cores: options.local_cores.unwrap_or_else(|| state.cores_left(state.local_cores)),
             accelerator_samples_per_s: accelerator.unwrap_or(f64::INFINITY),
         })
     }
@@ -351,6 +424,16 @@ impl Splitter {
             left_s: Some(local_s),
         };
         known.profile.measured(&shape, &measured);
+    }
+
+    /// Takes how many cores others had; what was seen before counts as much.
+    pub(super) fn learn_others(&self, now: Option<f64>) {
+        let mut state = self.lock();
+        let both = |before: f64, now: f64| f64::midpoint(before, now);
+        state.others = match (state.others, now) {
+            (Some(before), Some(now)) => Some(both(before, now)),
+            (before, now) => now.or(before),
+        };
     }
 
     /// Takes what an epoch measured. How fast the link is shows only when it was the bottleneck; otherwise it is at

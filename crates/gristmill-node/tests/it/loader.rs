@@ -54,6 +54,7 @@ pub(crate) fn options() -> LoaderOptions {
         selection: gristmill_node::selection::SelectionOptions::default(),
         split: gristmill_node::split::SplitOptions::default(),
         exchange: None,
+        steer: gristmill_node::steer::SteerOptions::default(),
     }
 }
 

@@ -13,4 +13,5 @@ mod remote;
 mod selection;
 mod serve;
 mod split;
+mod steer;
 mod store;

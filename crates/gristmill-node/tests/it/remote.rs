@@ -37,6 +37,7 @@ fn epochs(catalog: &Arc<Catalog>, store: Arc<dyn Store>) -> Vec<(Vec<u32>, u64)>
         selection: gristmill_node::selection::SelectionOptions::default(),
         split: gristmill_node::split::SplitOptions::default(),
         exchange: None,
+        steer: gristmill_node::steer::SteerOptions::default(),
     };
     let set = DataSet::new(catalog.clone(), store, 64 << 20, &|| false).unwrap();
     let loader =

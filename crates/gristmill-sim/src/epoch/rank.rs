@@ -184,18 +184,26 @@ impl Rank {
     fn ask(&mut self, now: Ns, thread: u32, course: &Course<'_>, shared: &mut Shared) {
         let relative = course.relative(self.number, self.batch, self.slot);
         let bytes = course.load.bytes * relative;
-        let sent = shared.store.as_mut().map_or(now, |store| store.reserve(now, bytes));
-        let at = self.server.reserve(sent, bytes);
+        // What the cache has takes neither time nor a place among the reads.
+        let cached = course.cached(self.reads);
+        let mut at = now;
+        if !cached {
+            let sent = shared.store.as_mut().map_or(now, |store| store.reserve(now, bytes));
+            at = self.server.reserve(sent, bytes);
+        }
         if self.direct {
             self.threads[thread as usize] = Ns::MAX;
-        } else {
+        } else if !cached {
             self.ends[self.next_end] = at;
             self.next_end = if self.next_end + 1 == self.ends.len() { 0 } else { self.next_end + 1 };
         }
         self.asked = now;
         self.reads += 1;
         let (batch, place) = (self.batch, self.place);
-        self.arrivals.push_back(Arrival { at, asked: now, batch, place, relative, thread });
+        // Reads arrive in the order in which they are asked for; only the cache overtakes them.
+        let before = self.arrivals.iter().rev().take_while(|arrival| arrival.at > at).count();
+        let arrival = Arrival { at, asked: now, batch, place, relative, thread };
+        self.arrivals.insert(self.arrivals.len() - before, arrival);
         self.slot += 1;
         if self.slot == self.len(self.batch) {
             self.batch += 1;

@@ -72,6 +72,11 @@ fn by_hand() {
     // A disk of 10 kB/s: 1 s a batch, which prefetching hides but for the first.
     let disk = Machine { disk: Disk { bytes_per_s: 10_000.0, latency_s: 0.0, sync_s: 0.0 }, ..machine };
     assert_eq!(see(&disk, &work, &knobs(LOCAL), &[]), [6.0, 5.0, 1.0, 0.0, 0.0, 0.0]);
+    // A cache that has half of it halves the reads; one that has all of it leaves none.
+    let half = Knobs { cached: 0.5, ..knobs(LOCAL) };
+    assert_eq!(see(&disk, &work, &half, &[]), [5.5, 5.0, 0.5, 0.0, 0.0, 0.0]);
+    let all = Knobs { cached: 1.0, reads_in_flight: 1, ..half };
+    assert_eq!(see(&disk, &work, &all, &[]), [5.0, 5.0, 0.0, 0.0, 0.0, 0.0]);
     // One slow disk: the others wait for it.
     let faults = [Fault::SlowDisk { rank: 2, factor: 2.0 }];
     assert_eq!(

@@ -95,6 +95,9 @@ pub(crate) struct KnobArgs {
     /// The share of the samples that a pretended selection keeps in each epoch, above 0 and up to 1
     #[arg(long, default_value_t = 1.0, value_name = "SHARE")]
     pub(crate) kept: f64,
+    /// The share of a rank's samples that its cache gives, without a read
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    pub(crate) cached: f64,
     /// Threads of a rank that prepare samples [default: 4]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<u32>,

@@ -139,6 +139,7 @@ fn knobs(args: &SimulateArgs, measured: Option<&Measured>) -> Result<Vec<Knobs>>
             shuffle,
             hold: named("--hold", &typed.hold, &Hold::NAMES)?,
             kept: typed.kept,
+            cached: typed.cached,
             threads: threads(args, measured),
             reads_in_flight: typed.reads.or(measured_reads).unwrap_or(usual),
             prefetch_batches: typed

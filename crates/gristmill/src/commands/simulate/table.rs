@@ -169,7 +169,9 @@ fn heading(setup: &Setup, first: Option<&EpochCost>) -> Vec<String> {
         counted(machine.cores.into(), "core", "cores"),
     ));
     let kept = if knobs.kept < 1.0 { format!(", {} selected", percent(knobs.kept)) } else { String::new() };
-    out.push(format!("  shuffle     {}{kept}", shuffling(setup, first)));
+    let cached =
+        if knobs.cached > 0.0 { format!(", {} cached", percent(knobs.cached)) } else { String::new() };
+    out.push(format!("  shuffle     {}{kept}{cached}", shuffling(setup, first)));
     if !faults.is_empty() {
         let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         out.push(format!("  faults      {}", faults.join(", ")));

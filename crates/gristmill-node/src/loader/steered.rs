@@ -1,0 +1,141 @@
+//! Where the loader and its steering meet: what a setting changes, and what is known of the epoch ahead.
+
+use super::check::claim_samples;
+use super::{Loader, LoaderOptions, Rules};
+use crate::Result;
+use crate::node::Ask;
+use crate::split::{Expected, SplitMode, SplitOptions, Splitter, StagedAsk};
+use crate::steer::{self, Ahead, Decision, Setting, Steering};
+use futures::FutureExt;
+use gristmill_core::SampleId;
+use gristmill_core::plan::Plan;
+use gristmill_core::rng::{Stream, key};
+use gristmill_core::split::SplitPolicy;
+use std::sync::Arc;
+
+/// Folded into the key of the draw of samples that are looked at, so that no other stream has it.
+const LOOKED_AT: u64 = 0x4c4f_4f4b;
+
+/// How the first epoch is read.
+fn start(options: &LoaderOptions) -> Setting {
+    Setting {
+        threads: options.threads,
+        reads: options.reads_in_flight,
+        ahead: options.prefetch_batches,
+        split: options.split.mode != SplitMode::None,
+    }
+}
+
+/// The most threads and batches ahead that there may be.
+pub(super) fn most(options: &LoaderOptions) -> (usize, usize) {
+    steer::most(options.steer, start(options))
+}
+
+pub(super) fn steering(options: &LoaderOptions) -> Option<Arc<Steering>> {
+    Steering::new(options.steer, start(options)).map(Arc::new)
+}
+
+/// How samples are split, if the steering may decide about it, too.
+pub(super) fn split(options: &LoaderOptions) -> SplitOptions {
+    let free = options.steer.on && !options.steer.pins.split;
+    if free && options.split.mode == SplitMode::None {
+        return SplitOptions { mode: SplitMode::Policy(SplitPolicy::Best), ..options.split };
+    }
+    options.split
+}
+
+impl Loader {
+    /// How an epoch is to be read, and what was decided about it.
+    pub(super) fn steer(&self, epoch: u64, plan: &Plan, from_batch: u32) -> (Setting, Vec<Decision>) {
+        let Some(steering) = &self.steering else { return (start(&self.options), Vec::new()) };
+        let order: Vec<u32> =
+            (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0).collect();
+        let look = |reads: usize| self.look(epoch, reads);
+        let what_if = |threads: usize, link: Option<f64>| {
+            let splitter = self.splitter()?;
+            splitter.what_if(epoch, &order, self.access.as_ref(), threads, link)
+        };
+        let ahead = Ahead {
+            epoch,
+            samples: order.len() as u32,
+            batch: self.options.shape.batch,
+            cached: self.expected_hits(&order),
+            can_direct: self.rules.can_direct,
+            can_split: self.splitter().is_some() && self.has_node(),
+            bytes: self.sizes(&order),
+            look: &look,
+            what_if: &what_if,
+        };
+        steering.begin(&ahead)
+    }
+
+    /// The rules of an epoch at a setting.
+    pub(super) fn rules_at(&self, setting: Setting) -> Result<Rules> {
+        let mut rules = self.rules.clone();
+        rules.direct = setting.reads == 0 && rules.can_direct;
+        rules.reads_in_flight = if setting.reads == 0 { 64 } else { setting.reads };
+        rules.open_batches_max = setting.ahead + 1;
+        rules.claim_samples = claim_samples(&self.set, self.options.shape.batch, setting.threads)?;
+        Ok(rules)
+    }
+
+    /// What cuts samples: where the steering decides about it, only with a node behind.
+    pub(super) fn splitter(&self) -> Option<&Arc<Splitter>> {
+        let asked_for = self.options.split.mode != SplitMode::None;
+        self.split.as_ref().filter(|_| asked_for || self.has_node())
+    }
+
+    /// Whether there is a node behind that could run ops.
+    fn has_node(&self) -> bool {
+        match &self.access {
+            Some(access) => access.offload().is_some(),
+            None => self.set.upstream().is_some(),
+        }
+    }
+
+    /// The share of samples that a cache is sure to have; none if that is not known.
+    fn expected_hits(&self, order: &[u32]) -> Option<f64> {
+        let access = self.access.as_ref()?;
+        let here = access.expects(order).into_iter().filter(|one| *one == Expected::Here).count();
+        (here > 0).then(|| here as f64 / order.len() as f64)
+    }
+
+    /// The mean size of samples, and how they spread as a share of it.
+    fn sizes(&self, order: &[u32]) -> (f64, f64) {
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for &id in order {
+            let size = self.rules.size(SampleId(id)) as f64;
+            sum += size;
+            squares += size * size;
+        }
+        let mean = sum / (order.len().max(1) as f64);
+        let variance = (squares / (order.len().max(1) as f64) - mean * mean).max(0.0);
+        (mean, if mean > 0.0 { (variance.sqrt() / mean).min(2.0) } else { 0.0 })
+    }
+
+    /// Reads so many samples, whatever a cache has, to see how the store or the node behind it answers.
+    fn look(&self, epoch: u64, reads: usize) -> Option<steer::Answers> {
+        let samples = self.set.catalog().len();
+        let mut stream = Stream::from_key(key(&[self.options.seed, LOOKED_AT, epoch]));
+        let ids: Vec<u32> = (0..reads).map(|_| stream.below(samples.into()) as u32).collect();
+        let client = match &self.access {
+            Some(access) => access.offload().cloned(),
+            None => None,
+        };
+        let read = |id: u32| {
+            let (set, client) = (Arc::clone(&self.set), client.clone());
+            async move {
+                let Some(client) = client else {
+                    return set.read(SampleId(id)).await.map(|bytes| bytes.len() as u64);
+                };
+                let ask = StagedAsk { ask: Ask { id: SampleId(id), cold: false }, wish: None };
+                let came = client.fetch_staged(&[ask]).await?;
+                came.into_iter()
+                    .next()
+                    .map_or(Ok(0), |one| one.map(|staged| staged.served.bytes.len() as u64))
+            }
+            .boxed()
+        };
+        steer::look(&ids, &read)
+    }
+}

@@ -1,0 +1,120 @@
+//! A short look at how the store answers: how long one read takes, and how many come per second when many are asked for.
+//!
+//! An epoch shows only what its own reads in flight brought. Whether more of them would bring more is known once a few were
+//! read one after the other and some all at once: the first gives the latency, the second what is shared. It reads a few
+//! samples more than the epoch needs, seldom, and only where training waits for bytes.
+
+use crate::Result;
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+use std::time::Instant;
+
+/// Reads that are made one after the other.
+const ALONE: usize = 6;
+/// And those that are made at once, at most.
+const TOGETHER_MAX: usize = 128;
+/// The share of an epoch that a look may read.
+const SHARE_MAX: f64 = 0.04;
+/// The least that says anything.
+const TOGETHER_MIN: usize = 24;
+
+/// How the store answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Answers {
+    /// Time before an answer begins.
+    pub(crate) latency_s: f64,
+    /// What all answers share; infinite where nothing is seen to be shared.
+    pub(crate) bytes_per_s: f64,
+}
+
+/// How many reads a look at an epoch of so many samples makes in all; none if that would be too much of it.
+pub(crate) fn reads(samples: u64) -> Option<usize> {
+    let together = (samples as f64 * SHARE_MAX) as usize;
+    (together >= TOGETHER_MIN).then(|| ALONE + together.min(TOGETHER_MAX))
+}
+
+/// Looks, by reading these samples; each future says how many bytes came.
+pub(crate) fn look<'a>(ids: &[u32], read: &dyn Fn(u32) -> BoxFuture<'a, Result<u64>>) -> Option<Answers> {
+    let (alone, together) = ids.split_at_checked(ALONE)?;
+    if together.is_empty() {
+        return None;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(async {
+        let mut times = Vec::with_capacity(ALONE);
+        for &id in alone {
+            let start = Instant::now();
+            let bytes = read(id).await.ok()?;
+            times.push((start.elapsed().as_secs_f64(), bytes as f64));
+        }
+        // The first may have had to connect.
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (one_s, one_bytes) = times[times.len() / 2];
+        let start = Instant::now();
+        let mut came = stream::iter(together.iter().map(|&id| read(id))).buffer_unordered(TOGETHER_MAX);
+        let mut bytes = 0;
+        while let Some(one) = came.next().await {
+            bytes += one.ok()?;
+        }
+        Some(fit(one_s, one_bytes, together.len(), start.elapsed().as_secs_f64(), bytes as f64))
+    })
+}
+
+/// What answers that way: all reads are asked for at once, begin after the latency and share the rest of the time.
+fn fit(one_s: f64, one_bytes: f64, reads: usize, all_s: f64, all_bytes: f64) -> Answers {
+    // A single read takes the latency and its own part of what is shared; many take the latency once.
+    let mean_bytes = all_bytes / reads as f64;
+    let others = (reads as f64 - one_bytes / mean_bytes.max(1.0)).max(1.0);
+    let each_s = ((all_s - one_s) / others).max(0.0);
+    let latency_s = (one_s - each_s * one_bytes / mean_bytes.max(1.0)).max(0.0);
+    // What is within the wobble of one read is not shared at all.
+    let shared = each_s * reads as f64 > one_s * 0.2;
+    Answers {
+        latency_s,
+        bytes_per_s: if shared && all_bytes > 0.0 { mean_bytes / each_s } else { f64::INFINITY },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use std::time::Duration;
+
+    #[test]
+    fn latency_and_what_is_shared_are_told_apart() {
+        // 5 ms before every answer, nothing shared.
+        let far = fit(0.005, 1e5, 100, 0.0052, 1e7);
+        assert!((far.latency_s - 0.005).abs() < 1e-4 && far.bytes_per_s.is_infinite(), "{far:?}");
+        // 1 ms and 100 MB/s: a read of 100 kB takes 2 ms, a hundred take 101 ms.
+        let link = fit(0.002, 1e5, 100, 0.101, 1e7);
+        assert!(
+            (link.latency_s - 0.001).abs() < 1e-4 && (link.bytes_per_s / 1e8 - 1.0).abs() < 0.02,
+            "{link:?}"
+        );
+        // No latency at all.
+        let near = fit(0.001, 1e5, 100, 0.1, 1e7);
+        assert!(near.latency_s < 1e-4 && (near.bytes_per_s / 1e8 - 1.0).abs() < 0.02, "{near:?}");
+    }
+
+    #[test]
+    fn a_look_reads_little_and_a_store_that_fails_says_nothing() {
+        assert_eq!(
+            (reads(100), reads(600), reads(1_000_000)),
+            (None, Some(ALONE + 24), Some(ALONE + TOGETHER_MAX))
+        );
+        let ids: Vec<u32> = (0..40).collect();
+        let slow = |_| {
+            async {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                Ok(1_000)
+            }
+            .boxed()
+        };
+        let seen = look(&ids, &slow).unwrap();
+        assert!((0.009..0.03).contains(&seen.latency_s) && seen.bytes_per_s > 1e5, "{seen:?}");
+        let fails = |_| async { Err(crate::Error::config("gone")) }.boxed();
+        assert_eq!(look(&ids, &fails), None);
+        assert_eq!(look(&ids[..3], &slow), None);
+    }
+}

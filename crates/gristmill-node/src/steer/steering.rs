@@ -1,0 +1,257 @@
+//! The steering of one loader from epoch to epoch.
+
+use super::ladder::{self, Ladder, Means};
+use super::predict::{self, Course, WhatIf};
+use super::probe::{self, Answers};
+use super::sheet::{Sheet, WAIT_SHARE_MIN, process_cpu_s};
+use super::{Decision, Setting, SteerOptions};
+use crate::report::EpochReport;
+use gristmill_core::steer::pilot::{Observed, Pilot};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Epochs after which it is looked again how the store answers.
+const LOOK_EPOCHS: u64 = 16;
+/// Being off by more than this share means that the store answers otherwise than it did.
+const OFF_MAX: f64 = 0.3;
+
+/// What is known of an epoch before it is read, and how to learn more.
+pub(crate) struct Ahead<'a> {
+    pub(crate) epoch: u64,
+    /// Samples that this rank will read.
+    pub(crate) samples: u32,
+    pub(crate) batch: u32,
+    /// The share that a cache is expected to give, if it can say.
+    pub(crate) cached: Option<f64>,
+    /// Whether threads may read for themselves.
+    pub(crate) can_direct: bool,
+    /// Whether a node behind the loader can run ops.
+    pub(crate) can_split: bool,
+    /// Bytes of a sample, and how they spread as a share of that.
+    pub(crate) bytes: (f64, f64),
+    /// Reads so many samples to see how the store answers.
+    pub(crate) look: &'a dyn Fn(usize) -> Option<Answers>,
+    /// What a split comes to with so many threads over a link of so many bytes per second.
+    pub(crate) what_if: &'a dyn Fn(usize, Option<f64>) -> Option<WhatIf>,
+}
+
+/// Steers one loader.
+#[derive(Debug)]
+pub(crate) struct Steering {
+    options: SteerOptions,
+    start: Setting,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    course: Option<(Ladder, Pilot)>,
+    /// The epoch that was read last, if it says anything.
+    sheet: Option<Sheet>,
+    /// How the store answers, and before which epoch that was seen.
+    answers: Option<(Answers, u64)>,
+    /// CPU time of the process when the epoch began.
+    cpu_s: f64,
+    can_split: bool,
+}
+
+impl Steering {
+    /// None if every knob is pinned.
+    pub(crate) fn new(options: SteerOptions, start: Setting) -> Option<Steering> {
+        let steers = options.on && options.pins != super::Pins::ALL;
+        steers.then(|| Steering { options, start, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under the lock with the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the epoch ahead is to be read, and what was decided about it.
+    pub(crate) fn begin(&self, ahead: &Ahead<'_>) -> (Setting, Vec<Decision>) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.cpu_s = process_cpu_s();
+        state.can_split = ahead.can_split;
+        let (ladder, pilot) = state.course.get_or_insert_with(|| {
+            let (cores, can_direct, can_split) = (ladder::cores(), ahead.can_direct, ahead.can_split);
+            let start = Setting { reads: reads(self.start.reads, can_direct), ..self.start };
+            let ladder = Ladder::new(start, Means { cores, can_direct, can_split });
+            let knobs = ladder.knobs(start, self.options.pins);
+            (ladder, Pilot::new(knobs))
+        });
+        let was = ladder.setting(&pilot.setting());
+        let Some(sheet) = state.sheet.take() else { return (was, Vec::new()) };
+        let waits = sheet.wait_share >= WAIT_SHARE_MIN;
+        let matters = !self.options.pins.reads || !self.options.pins.split && ahead.can_split;
+        if waits && matters && sheet.fetch_share >= WAIT_SHARE_MIN && sheet.cached < 1.0 {
+            look(&mut state.answers, &sheet, ahead, was);
+        }
+        let next = course(ahead, &sheet, state.answers, ahead.cached.unwrap_or(sheet.cached));
+        let last = Course { cached: sheet.cached, ..next };
+        let mut split: BTreeMap<usize, Option<WhatIf>> = BTreeMap::new();
+        let link = state.answers.map(|(answers, _)| answers.bytes_per_s).filter(|rate| rate.is_finite());
+        let mut seconds = |course: &Course, setting: Setting| {
+            let what_if = (setting.split || was.split).then(|| {
+                *split.entry(setting.threads).or_insert_with(|| (ahead.what_if)(setting.threads, link))
+            });
+            predict::seconds(&sheet, course, was, setting, what_if.flatten().as_ref())
+        };
+        let drift = match (seconds(&next, was), seconds(&last, was)) {
+            (Some(then), Some(now)) => then / now,
+            _ => 1.0,
+        };
+        let observed = Observed {
+            epoch: sheet.epoch,
+            seconds_per_sample: sheet.seconds_per_sample,
+            drift,
+            cause: &sheet.cause,
+        };
+        let decided = pilot
+            .observe(observed, |places| if waits { seconds(&next, ladder.setting(places)) } else { None });
+        (ladder.setting(&pilot.setting()), decided.iter().map(Decision::from).collect())
+    }
+
+    /// Takes what an epoch came to. One that was not read to its end says nothing.
+    pub(crate) fn ended(&self, report: &EpochReport, complete: bool) {
+        let mut state = self.lock();
+        let link = if state.can_split { "the link" } else { "the store" };
+        let spent = process_cpu_s() - state.cpu_s;
+        state.sheet = if complete { Sheet::new(report, spent, link) } else { None };
+    }
+}
+
+/// What 0 reads in flight stand for: the threads read for themselves, or 64.
+fn reads(set: usize, can_direct: bool) -> usize {
+    if set == 0 && !can_direct { 64 } else { set }
+}
+
+fn course(ahead: &Ahead<'_>, sheet: &Sheet, answers: Option<(Answers, u64)>, cached: f64) -> Course {
+    let answers = answers.map(|(answers, _)| answers).filter(|_| sheet.cached < 1.0);
+    let (bytes, spread) = ahead.bytes;
+    Course {
+        samples: ahead.samples,
+        batch: ahead.batch,
+        bytes,
+        spread,
+        cached,
+        cores: ladder::cores(),
+        answers,
+    }
+}
+
+/// Looks how the store answers, unless that is known well enough.
+fn look(answers: &mut Option<(Answers, u64)>, sheet: &Sheet, ahead: &Ahead<'_>, was: Setting) {
+    let known = answers.is_some_and(|(_, epoch)| ahead.epoch < epoch + LOOK_EPOCHS);
+    if known && !was.split {
+        let here = course(ahead, sheet, *answers, sheet.cached);
+        let expected = predict::seconds(sheet, &here, was, was, None);
+        let off = expected.map_or(1.0, |expected| (sheet.seconds_per_sample / expected - 1.0).abs());
+        if off <= OFF_MAX {
+            return;
+        }
+    } else if known {
+        return;
+    }
+    if let Some(seen) = probe::reads(ahead.samples.into()).and_then(ahead.look) {
+        *answers = Some((seen, ahead.epoch));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Pins;
+    use super::*;
+    use crate::report::Wait;
+
+    const START: Setting = Setting { threads: 1, reads: 1, ahead: 1, split: false };
+
+    /// The report of an epoch of 2,000 samples on a machine: 8 ms of latency, 50 MB/s, 2 ms of CPU and 10 ms a batch of 20.
+    fn epoch(number: u64, setting: Setting) -> EpochReport {
+        let sheet_like = |s: Setting| {
+            let bytes = if s.split { 40_000.0 } else { 100_000.0 };
+            let link = f64::max(bytes / 50e6, (0.008 + bytes / 50e6) / s.reads.max(1) as f64);
+            let cpu = 0.0008 / s.threads.min(ladder::cores()) as f64;
+            (link.max(cpu).max(0.0005), link)
+        };
+        let (each_s, link_s) = sheet_like(setting);
+        let wall_ms = each_s * 2_000.0 * 1e3;
+        let wait_ms = wall_ms - 1_000.0;
+        let fetch_ms = if link_s >= each_s { wait_ms } else { 0.0 };
+        EpochReport {
+            epoch: number,
+            batches: 100,
+            samples: 2_000,
+            processed: 2_000,
+            wall_ms,
+            loader_cpu_ms: 1_600.0,
+            fetch_ms: 2_000.0 * 10.0,
+            decode_ms: 1_600.0,
+            wait: Wait { total_ms: wait_ms, fetch_ms, decode_ms: wait_ms - fetch_ms, ..Wait::default() },
+            ..EpochReport::default()
+        }
+    }
+
+    fn drive(options: SteerOptions, epochs: u64) -> (Vec<f64>, Setting, Vec<Decision>) {
+        let steering = Steering::new(options, START).unwrap();
+        let looks = std::cell::Cell::new(0);
+        let look = |_| {
+            looks.set(looks.get() + 1);
+            Some(Answers { latency_s: 0.008, bytes_per_s: 50e6 })
+        };
+        let what_if = |_, _| {
+            Some(WhatIf { bytes: [100_000.0, 40_000.0], local_s: [0.0008, 0.0006], upstream_per_s: 5_000.0 })
+        };
+        let (mut walls, mut setting, mut all) = (Vec::new(), START, Vec::new());
+        for number in 0..epochs {
+            let ahead = Ahead {
+                epoch: number,
+                samples: 2_000,
+                batch: 20,
+                cached: None,
+                can_direct: false,
+                can_split: true,
+                bytes: (100_000.0, 0.0),
+                look: &look,
+                what_if: &what_if,
+            };
+            let (now, decisions) = steering.begin(&ahead);
+            (setting, all) = (now, [all, decisions].concat());
+            let report = epoch(number, setting);
+            walls.push(report.wall_ms);
+            // Whatever this process did meanwhile is not the epoch's.
+            steering.lock().cpu_s = process_cpu_s() - report.loader_cpu_ms / 1e3;
+            steering.ended(&report, true);
+        }
+        assert!(looks.get() <= 2, "it looks seldom: {}", looks.get());
+        (walls, setting, all)
+    }
+
+    #[test]
+    fn from_a_bad_start_every_knob_comes_right_within_five_epochs() {
+        let free = SteerOptions { on: true, pins: Pins::default() };
+        let (walls, setting, decisions) = drive(free, 12);
+        let best = epoch(0, Setting { threads: ladder::cores(), reads: 64, ahead: 4, split: true }).wall_ms;
+        assert!(
+            walls[5..].iter().all(|wall| *wall <= best * 1.1),
+            "{walls:?} against {best}: {decisions:#?}"
+        );
+        assert!(setting.split && setting.reads >= 16, "{setting:?}");
+        for one in decisions.iter().filter(|one| one.measured.is_some()) {
+            let (predicted, measured) = (one.predicted.unwrap(), one.measured.unwrap());
+            assert!((measured / predicted - 1.0).abs() < 0.15, "{one}");
+        }
+        assert!(
+            decisions[0].line.starts_with("epoch 1: 95 % of the time is waiting for the link; reads 1 -> ")
+        );
+    }
+
+    #[test]
+    fn what_is_pinned_stays() {
+        let pins = Pins { split: true, threads: true, ..Pins::default() };
+        let (_, setting, _) = drive(SteerOptions { on: true, pins }, 8);
+        assert!(!setting.split && setting.threads == 1 && setting.reads > 1);
+        assert!(Steering::new(SteerOptions { on: true, pins: Pins::ALL }, START).is_none());
+        assert!(Steering::new(SteerOptions { on: false, pins: Pins::default() }, START).is_none());
+    }
+}
