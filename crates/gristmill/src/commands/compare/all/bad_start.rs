@@ -169,15 +169,7 @@ fn text(rows: &[Row]) -> Vec<String> {
     let mut out = vec![cells("epoch", (0..bad.epoch_s.len()).map(|epoch| epoch.to_string()).collect())];
     out.extend(rows.iter().map(|row| cells(row.configuration, times(row, 1.0))));
     out.push(cells("of best", times(bad, bad.best_s.max(1e-9))));
-    for told in &bad.decisions {
-        let Told { seed, epoch, knob, from, to, action, reason, .. } = told;
-        let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.2}x"));
-        out.push(format!(
-            "    seed {seed}, epoch {epoch}: {knob} {from} -> {to} {action}, predicted {}, measured {} ({reason})",
-            figure(told.predicted),
-            figure(told.measured)
-        ));
-    }
+    out.extend(bad.decisions.iter().map(|told| format!("    seed {}, {}", told.seed, told.line)));
     out.push(match bad.reached_epoch {
         Some(epoch) => format!(
             "{}: within a tenth of the best fixed setting ({:.2} s) from epoch {epoch} on; by epoch {EPOCHS_MAX} is promised: {}",

@@ -78,9 +78,9 @@ impl Configuration {
             ("cache.policy", "foresight".to_string()),
             ("steer.mode", pick(self == All, "on", "off")),
         ];
-        if node {
-            let how = if used(Split) { "best" } else { "none" };
-            settings.push(("split.policy", pick(self == All, "auto", how)));
+        // What is set is pinned, so nothing is set that is to be steered.
+        if node && self != All {
+            settings.push(("split.policy", pick(used(Split), "best", "none")));
         }
         if ranks {
             let how = if used(Exchange) { FRACTION } else { "off" };

@@ -1,6 +1,7 @@
 //! What one training came to, as it is kept and compared.
 
 use gristmill_node::report::EpochReport;
+use gristmill_node::steer::Decision;
 use gristmill_train::EpochRow;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,6 @@ pub(super) struct Epoch {
 /// A decision of the steering.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Told {
-    #[serde(default)]
     pub(super) seed: u64,
     pub(super) epoch: u64,
     pub(super) knob: String,
@@ -29,6 +29,15 @@ pub(super) struct Told {
     pub(super) predicted: Option<f64>,
     pub(super) measured: Option<f64>,
     pub(super) reason: String,
+    /// All of it in one line.
+    pub(super) line: String,
+}
+
+impl Told {
+    fn of(seed: u64, decision: &Decision) -> Told {
+        let Decision { epoch, knob, from, to, action, predicted, measured, reason, line } = decision.clone();
+        Told { seed, epoch, knob, from, to, action, predicted, measured, reason, line }
+    }
 }
 
 /// One job from beginning to end.
@@ -55,7 +64,7 @@ impl Course {
             accuracy: row.test_accuracy.unwrap_or(0.0),
             trained_share: row.trained_share(),
         });
-        self.decisions.extend(decisions(report).into_iter().map(|told| Told { seed, ..told }));
+        self.decisions.extend(report.decisions.iter().map(|decision| Told::of(seed, decision)));
     }
 
     pub(super) fn accuracy(&self) -> f64 {
@@ -99,13 +108,6 @@ impl Outcome {
     pub(super) fn decisions(&self) -> impl Iterator<Item = &Told> {
         self.jobs.iter().flat_map(|job| &job.decisions)
     }
-}
-
-/// What was decided before an epoch, as its report says it.
-fn decisions(report: &EpochReport) -> Vec<Told> {
-    let value = serde_json::to_value(report).unwrap_or_default();
-    let told = value.get("decisions").cloned().unwrap_or_default();
-    serde_json::from_value(told).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -61,7 +61,9 @@ impl<'a> Scene<'a> {
     pub(super) fn open(args: &'a CompareAllArgs, scenario: Scenario) -> Result<Scene<'a>> {
         let quiet = args.ground.common.json;
         let accelerator = args.accelerator.unwrap_or_else(|| scenario.accelerator());
-        let mut settings: Vec<Setting> = vec![("selection.epochs", args.ground.model.epochs.to_string())];
+        // Only what says so is steered: test data is not.
+        let mut settings: Vec<Setting> =
+            vec![("selection.epochs", args.ground.model.epochs.to_string()), ("steer.mode", "off".into())];
         let Places { train, test, made } = places(args, scenario)?;
         if let Some(folder) = &made {
             settings.push(("catalog.folder", folder.path().display().to_string()));
@@ -155,11 +157,8 @@ impl<'a> Scene<'a> {
 
 /// The settings that were typed, and over them these.
 fn config(args: &CompareAllArgs, settings: &[Setting]) -> Result<Config> {
-    let typed: Vec<(&str, Option<&String>)> = settings
-        .iter()
-        .filter(|(key, _)| gristmill_node::config::KEYS.iter().any(|k| k.name == *key))
-        .map(|(key, value)| (*key, Some(value)))
-        .collect();
+    let typed: Vec<(&str, Option<&String>)> =
+        settings.iter().map(|(key, value)| (*key, Some(value))).collect();
     args.ground.config(&typed)
 }
 

@@ -166,19 +166,7 @@ pub(super) fn text(rows: &[Row]) -> Vec<String> {
 /// Decisions in words, those of the first seed that has any.
 pub(super) fn told(row: &Row) -> Vec<String> {
     let seed = row.decisions.first().map(|told| told.seed);
-    let one = |told: &Told| {
-        let figures = match (told.predicted, told.measured) {
-            (Some(predicted), Some(measured)) => {
-                format!(", predicted {predicted:.2}x, measured {measured:.2}x")
-            }
-            (Some(predicted), None) => format!(", predicted {predicted:.2}x"),
-            (None, Some(measured)) => format!(", measured {measured:.2}x"),
-            (None, None) => String::new(),
-        };
-        let moved =
-            if told.from == told.to { String::new() } else { format!(" {} -> {}", told.from, told.to) };
-        format!("    epoch {}: {}{moved} {}{figures} ({})", told.epoch, told.knob, told.action, told.reason)
-    };
+    let one = |told: &Told| format!("    {}", told.line);
     row.decisions.iter().filter(|told| Some(told.seed) == seed).map(one).collect()
 }
 
