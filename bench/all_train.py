@@ -15,6 +15,7 @@ import math
 import multiprocessing
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -278,6 +279,8 @@ def plain(of: Scene, learner: Learner, workers: int, outcome: Outcome) -> Callab
     """Epochs of torch's own DataLoader."""
     files = Files(of)
     chance = torch.Generator().manual_seed(outcome.seed)
+    # More workers than cores are right here: they wait, and do not compute.
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
     loader = DataLoader(files, of.batch, shuffle=True, num_workers=workers, persistent_workers=True, generator=chance)
     total = sum(file.stat().st_size for file in files.files) if of.photos else 784 * len(files)
 

@@ -134,13 +134,14 @@ impl Scene<'_> {
             samples_per_s: self.accelerator * f64::from(RANKS),
             stop: &stop::asked,
         };
+        let mean_bytes = total_bytes / u64::from(self.set.catalog().len()).max(1);
         let (mut course, mut bytes) = (Course::default(), 0);
         together(&joint, &mut |row, reports| {
             // Ranks steer alike or not at all: what the first decides is shown.
             if let Some(first) = reports.first() {
                 course.add(row, first, seed);
             }
-            bytes += row.bytes;
+            bytes += reports.iter().map(|report| read(report, mean_bytes)).sum::<u64>();
             tell();
         })?;
         stop::check()?;
@@ -152,4 +153,11 @@ impl Scene<'_> {
 fn came(row: &EpochRow, report: &EpochReport) -> u64 {
     let crossed = report.split.as_ref().map(|split| split.bytes);
     crossed.filter(|bytes| *bytes > 0).unwrap_or(row.bytes)
+}
+
+/// Bytes that a rank read from the store in an epoch: what filled its slice too, where it has one, and not what it holds.
+fn read(report: &EpochReport, mean_bytes: u64) -> u64 {
+    let Some(exchange) = &report.exchange else { return report.bytes };
+    let behind = report.tiers.iter().filter(|tier| tier.tier.is_behind()).map(|tier| tier.bytes);
+    behind.sum::<u64>() + u64::from(exchange.refilled) * mean_bytes
 }
