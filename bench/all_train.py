@@ -35,7 +35,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIDE = 32
 PHOTOS: list[Mapping[str, Any]] = [
     {"kind": "decode"},
-    {"kind": "random-resized-crop", "size": SIDE, "scale": [0.35, 1.0]},
+    {"kind": "random-resized-crop", "size": SIDE},
     {"kind": "flip"},
     {"kind": "to-tensor"},
     {"kind": "normalise", "mean": MEAN, "std": STD},
@@ -99,7 +99,7 @@ def scene(letter: str, link_bytes_per_s: int, latency_ms: int, accelerator: floa
     """Makes the data of a scenario, once."""
     if letter == "a":
         folders = {name: WORK / f"all-photos-{name}" for name in ("train", "val")}
-        for (name, folder), (count, seed) in zip(folders.items(), ((800, 1), (300, 2)), strict=True):
+        for (name, folder), (count, seed) in zip(folders.items(), ((800, 1), (500, 2)), strict=True):
             if not folder.exists():
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed)], check=True)
@@ -136,7 +136,7 @@ class Files(Dataset[tuple[torch.Tensor, int]]):
             self.labels = [names.index(file.parent.name) for file in self.files]
             self.prepare = transforms.Compose(
                 [
-                    transforms.RandomResizedCrop(SIDE, scale=(0.35, 1.0)),
+                    transforms.RandomResizedCrop(SIDE),
                     transforms.RandomHorizontalFlip(),
                     transforms.ToTensor(),
                     transforms.Normalize(MEAN, STD),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// What is made of photos: small enough for a small model.
-const PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"random-resized-crop\"\nsize = 32\nscale = [0.35, 1.0]\n\
+const PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"random-resized-crop\"\nsize = 32\n\
     [[op]]\nkind = \"flip\"\n[[op]]\nkind = \"to-tensor\"\n\
     [[op]]\nkind = \"normalise\"\nmean = [0.485, 0.456, 0.406]\nstd = [0.229, 0.224, 0.225]\n";
 /// The same of those that are tested with, without chance.
@@ -31,7 +31,7 @@ const TEST_PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"resize\"\
     size = 32\n[[op]]\nkind = \"to-tensor\"\n\
     [[op]]\nkind = \"normalise\"\nmean = [0.485, 0.456, 0.406]\nstd = [0.229, 0.224, 0.225]\n";
 /// Photos that are cut to train and to test with, where none were named; and the program that cuts them.
-const CUT: [(&str, u32, u32); 2] = [("train", 800, 1), ("val", 300, 2)];
+const CUT: [(&str, u32, u32); 2] = [("train", 800, 1), ("val", 500, 2)];
 const CUTTER: &str = "cut-photos";
 /// With a cache in mind nothing is read into memory as a whole, whoever has the cache.
 const NOT_RESIDENT: &str = "1%";
