@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange bench-simulator bench-all reference clean
+.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange bench-simulator bench-all bench-abuse reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -120,6 +120,9 @@ bench-scale: build ## Ten million samples: open time, memory, order
 bench-soak: build venv ## An hour at full load: does a node keep to its memory limit? Into bench/results
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
 	@$(PYTHON) bench/soak.py --out bench/results/soak.txt
+
+bench-abuse: build ## A node among 10,000 silent connections and a minute of random bytes, into bench/results
+	@{ echo "command: make bench-abuse"; python3 bench/abuse.py --binary $(BIN); } | tee bench/results/abuse.txt
 
 reference: build ## Print the reference pages anew
 	@$(BIN) config reference > docs/reference/settings.md

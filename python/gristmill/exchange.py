@@ -167,7 +167,7 @@ class Speaker:
 
 def _close(engine: _gristmill.Exchange, speaker: Speaker) -> None:
     """Ends the thread. An exchange under way is not concluded; one that is, is written down."""
-    engine.sweep()
+    engine.rest()
     speaker.stop()
 
 
@@ -263,4 +263,4 @@ class Exchange:
         self._speaker.call(lambda: self._move(self._rounds - 1), self._patience_s)
         self._engine.conclude(self.gather(self._engine.settle()))
         self._engine.waited((time.monotonic() - began) * 1e3)
-        self._speaker.begin(self._engine.sweep)
+        self._engine.sweep_later()

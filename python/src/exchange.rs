@@ -119,7 +119,7 @@ impl Exchange {
         Ok(PyBytes::new(py, &words))
     }
 
-    /// Makes durable what came, now and then, so that little is left for the end of the epoch.
+    /// Makes durable what came, now and then, so that little is left for the end of the epoch; does not wait for it.
     fn ease(&self, py: Python<'_>) {
         py.detach(|| self.inner.ease());
     }
@@ -129,9 +129,14 @@ impl Exchange {
         enter::short(py, move || self.inner.conclude(&said).map(|_| ()))
     }
 
-    /// Writes down what was concluded, and lets go of what was sent; the next epoch does it if nobody has.
-    fn sweep(&self, py: Python<'_>) {
-        py.detach(|| self.inner.sweep());
+    /// Writes down what was concluded and deletes what was sent, while the next epoch runs.
+    fn sweep_later(&self, py: Python<'_>) {
+        py.detach(|| self.inner.sweep_later());
+    }
+
+    /// Waits until nothing is done behind the training any more.
+    fn rest(&self, py: Python<'_>) {
+        py.detach(|| self.inner.rest());
     }
 
     /// What the exchange of an epoch did so far, as JSON, if it runs or was the last one.

@@ -11,6 +11,7 @@ pub mod access;
 pub mod catalog;
 pub mod client;
 pub mod config;
+mod cores;
 pub mod dataset;
 pub mod disk;
 pub mod error;

@@ -16,10 +16,10 @@ mod choose;
 mod facts;
 mod link;
 mod measured;
-mod others;
 mod report;
 mod running;
 mod splitter;
+mod strata;
 
 pub(crate) use calibrate::thread_cpu_ns;
 pub use report::{Rates, Seconds, ShortfallUse, SplitReport, StageUse};

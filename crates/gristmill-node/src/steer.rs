@@ -29,7 +29,7 @@ use std::fmt;
 pub struct Pins {
     /// `loader.threads`.
     pub threads: bool,
-    /// `loader.reads_in_flight`.
+    /// `store.reads_in_flight`.
     pub reads: bool,
     /// `loader.prefetch_batches`.
     pub ahead: bool,
@@ -43,7 +43,7 @@ impl Pins {
     /// The names of the knobs, as in `steer.pin`, each with the setting that it moves.
     pub const NAMES: [(&'static str, &'static str); 4] = [
         ("threads", "loader.threads"),
-        ("reads", "loader.reads_in_flight"),
+        ("reads", "store.reads_in_flight"),
         ("ahead", "loader.prefetch_batches"),
         ("split", "split.policy"),
     ];

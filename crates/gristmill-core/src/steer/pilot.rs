@@ -44,6 +44,9 @@ pub struct Observed<'a> {
     /// How much longer the next one takes if nothing is moved: a cache that filled meanwhile, say, makes it shorter. 1 if that
     /// is not known.
     pub drift: f64,
+    /// How many times longer it took because others kept the machine busier than before; 1 if that is not known. A move is not
+    /// blamed for it.
+    pub excess: f64,
     /// What training waited for, as a clause: "71 % of the time is waiting for the link".
     pub cause: &'a str,
 }
@@ -245,7 +248,8 @@ impl Pilot {
     fn judge(&mut self, trial: &Trial, seen: Observed<'_>) -> (Decision, bool) {
         let Trial { knob, from, predicted, before_s, half } = *trial;
         let to = self.knobs[knob].at;
-        let measured = before_s / seen.seconds_per_sample;
+        let excess = if seen.excess.is_finite() && seen.excess > 0.0 { seen.excess } else { 1.0 };
+        let measured = before_s / (seen.seconds_per_sample / excess);
         if measured >= if half { HALF_MIN } else { KEPT_MIN } {
             let line = self.line(
                 knob,
@@ -332,7 +336,13 @@ mod tests {
     }
 
     fn seen(epoch: u64, seconds_per_sample: f64) -> Observed<'static> {
-        Observed { epoch, seconds_per_sample, drift: 1.0, cause: "71 % of the time is waiting for the link" }
+        Observed {
+            epoch,
+            seconds_per_sample,
+            drift: 1.0,
+            excess: 1.0,
+            cause: "71 % of the time is waiting for the link",
+        }
     }
 
     /// Epochs with the real machine `real`, of which the pilot knows `model`.
@@ -437,6 +447,11 @@ mod tests {
         pilot.observe(first, |at| Some([1.0, 0.8][at[0]]));
         let after = pilot.observe(seen(1, 0.5), |_| None);
         assert_eq!((after[0].action, after[0].measured), (Action::Undone, Some(1.0)));
+        // Somebody else took half of the cores meanwhile.
+        let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
+        pilot.observe(seen(0, 1.0), |at| Some([1.0, 0.5][at[0]]));
+        let after = pilot.observe(Observed { excess: 2.0, ..seen(1, 1.0) }, |_| None);
+        assert_eq!((after[0].action, after[0].measured), (Action::Kept, Some(2.0)));
     }
 
     proptest! {

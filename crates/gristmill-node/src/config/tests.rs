@@ -110,3 +110,30 @@ fn stalls_that_are_injected_end_soon() {
         assert_eq!(faulty.faults.unwrap().stall_ms, attempt_ms_max + 1, "{text}");
     }
 }
+
+#[test]
+fn what_somebody_set_is_pinned_unless_the_rule_says_otherwise() {
+    use crate::steer::Pins;
+    let pins = |pairs: &[(&str, &str)]| {
+        let config = Config::load(Some(Path::new("/dev/null")), &arguments(pairs)).unwrap();
+        config.settings().loader().steer.pins
+    };
+    assert_eq!(pins(&[]), Pins::default());
+    let typed = [("loader.threads", "1"), ("split.policy", "best"), ("loader.batch", "9")];
+    let both = Pins { threads: true, split: true, ..Pins::default() };
+    assert_eq!(pins(&typed), both);
+    assert_eq!(pins(&[typed[0], ("steer.pin", "none")]), Pins::default());
+    assert_eq!(pins(&[("steer.pin", "all")]), Pins::ALL);
+    assert_eq!(
+        pins(&[typed[0], ("steer.pin", "reads, ahead")]),
+        Pins { reads: true, ahead: true, ..Pins::default() }
+    );
+    for (knob, setting) in Pins::NAMES {
+        assert!(KEYS.iter().any(|key| key.name == setting), "{knob} moves {setting}, which is not a setting");
+    }
+    let refused = |pairs: &[(&str, &str)]| {
+        Config::load(Some(Path::new("/dev/null")), &arguments(pairs)).unwrap_err().to_string()
+    };
+    assert!(refused(&[("steer.pin", "threads,treads")]).contains("some of threads, reads, ahead, split"));
+    assert!(refused(&[("steer.mode", "off"), ("steer.pin", "none")]).contains("lets none move"));
+}

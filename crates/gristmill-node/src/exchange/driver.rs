@@ -158,14 +158,14 @@ impl Work {
                 Ok(Order::Finish(tell)) => {
                     let outcome = self.finish();
                     let _ = tell.send(outcome);
-                    self.exchanger.sweep();
+                    self.exchanger.sweep_later();
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let due = self.exchanger.due_now();
                     self.step(due);
                     self.exchanger.ease();
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.exchanger.rest(),
             }
         }
     }

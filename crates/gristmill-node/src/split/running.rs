@@ -4,12 +4,12 @@
 //! the epoch is a long one, decides for the rest of it without waiting for its end.
 
 use super::measured::Measured;
-use super::others;
 use super::report::SplitReport;
 use super::splitter::Splitter;
 use super::{Shortfall, Staged, Wish};
 use crate::access::Access;
 use crate::client::Client;
+use crate::cores;
 use gristmill_core::SampleId;
 use gristmill_ops::{Draw, Stage};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -98,7 +98,7 @@ impl Running {
             asked: AtomicU64::new(0),
             started: Instant::now(),
             ops_ns: AtomicU64::new(0),
-            busy_before_s: others::machine_busy_s(),
+            busy_before_s: cores::machine_busy_s(),
             learning: AtomicBool::new(decided),
             over: AtomicBool::new(false),
             raw_bytes_max,
@@ -222,7 +222,7 @@ impl Running {
 
     /// Cores that were busy with anything but ops.
     fn others(&self) -> Option<f64> {
-        let busy_s = others::machine_busy_s()? - self.busy_before_s?;
+        let busy_s = cores::machine_busy_s()? - self.busy_before_s?;
         let ops_s = self.ops_ns.load(Relaxed) as f64 / 1e9;
         Some(((busy_s - ops_s) / self.started.elapsed().as_secs_f64().max(1e-3)).max(0.0))
     }
@@ -261,7 +261,7 @@ impl Running {
 /// Waits until enough of a long first epoch was measured, and decides for the rest of it.
 fn decide_for_the_rest(running: &Weak<Running>, client: &Client) {
     while let Some(running) = running.upgrade().filter(|running| !running.over.load(Relaxed)) {
-        if running.splitter.profiled() >= u64::from(running.splitter.options.profile_samples) {
+        if running.splitter.knows_enough() {
             running.redecide(client);
             return;
         }

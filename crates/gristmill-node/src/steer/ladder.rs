@@ -4,6 +4,7 @@
 //! usual, whichever is more, and the loader's memory is divided for the most of them.
 
 use super::{Pins, Setting, SteerOptions};
+use crate::cores;
 use gristmill_core::steer::pilot::Knob;
 
 /// Batches ahead that are enough for most.
@@ -37,14 +38,9 @@ pub(crate) fn most(options: SteerOptions, start: Setting) -> (usize, usize) {
     if !options.on {
         return (start.threads, start.ahead);
     }
-    let threads = if options.pins.threads { start.threads } else { start.threads.max(cores()) };
+    let threads = if options.pins.threads { start.threads } else { start.threads.max(cores::all()) };
     let ahead = if options.pins.ahead { start.ahead } else { start.ahead.max(AHEAD_USUAL) };
     (threads, ahead)
-}
-
-/// The cores of this machine.
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 impl Ladder {

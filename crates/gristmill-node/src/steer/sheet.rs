@@ -1,5 +1,6 @@
 //! What an epoch came to, in the figures that the next one is predicted from.
 
+use crate::cores;
 use crate::report::{EpochReport, Wait};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -9,10 +10,12 @@ const BATCHES_MIN: u32 = 8;
 /// Waiting less than this is not worth moving anything.
 pub(super) const WAIT_SHARE_MIN: f64 = 0.04;
 
-/// CPU time of this process so far.
-pub(crate) fn process_cpu_s() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+/// CPU time of this machine so far, or of this process where only that is known.
+pub(super) fn busy_s() -> f64 {
+    cores::machine_busy_s().unwrap_or_else(|| {
+        let now = clock_gettime(ClockId::ProcessCPUTime);
+        now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+    })
 }
 
 /// One epoch.
@@ -41,14 +44,14 @@ pub(super) struct Sheet {
 
 impl Sheet {
     /// The sheet of an epoch that was read to its end; none if it is too short to say anything. `link` is what bytes come over.
-    pub(super) fn new(report: &EpochReport, process_cpu_s: f64, link: &str) -> Option<Sheet> {
+    pub(super) fn new(report: &EpochReport, busy_s: f64, link: &str) -> Option<Sheet> {
         if report.wall_ms < WALL_MS_MIN || report.batches < BATCHES_MIN || report.samples == 0 {
             return None;
         }
         let (samples, processed) = (report.samples as f64, report.processed.max(1) as f64);
         let wall_s = report.wall_ms / 1e3;
         let cpu_s = report.loader_cpu_ms / 1e3;
-        let busy_s = (report.fetch_ms + report.decode_ms + report.ops_ms) / 1e3;
+        let worked_s = (report.fetch_ms + report.decode_ms + report.ops_ms) / 1e3;
         let cached = report.hit_ratio().unwrap_or(if report.from_memory { 1.0 } else { 0.0 });
         let reads = (processed * (1.0 - cached)).max(1.0);
         let Wait { total_ms, fetch_ms, .. } = report.wait;
@@ -57,9 +60,9 @@ impl Sheet {
             seconds_per_sample: wall_s / samples,
             step_s: ((report.wall_ms - total_ms) / 1e3 / f64::from(report.batches)).max(0.0),
             cpu_s: cpu_s / processed,
-            blocked_s: (busy_s - cpu_s).max(0.0) / processed,
+            blocked_s: (worked_s - cpu_s).max(0.0) / processed,
             flight_s: report.fetch_ms / 1e3 / reads,
-            busy_cores: ((process_cpu_s - cpu_s) / wall_s).max(0.0),
+            busy_cores: ((busy_s - cpu_s) / wall_s).max(0.0),
             cached,
             wait_share: report.wait_share(),
             fetch_share: (fetch_ms / report.wall_ms).min(1.0),

@@ -1,10 +1,11 @@
 //! The steering of one loader from epoch to epoch.
 
-use super::ladder::{self, Ladder, Means};
+use super::ladder::{Ladder, Means};
 use super::predict::{self, Course, WhatIf};
 use super::probe::{self, Answers};
-use super::sheet::{Sheet, WAIT_SHARE_MIN, process_cpu_s};
+use super::sheet::{Sheet, WAIT_SHARE_MIN, busy_s};
 use super::{Decision, Setting, SteerOptions};
+use crate::cores;
 use crate::report::EpochReport;
 use gristmill_core::steer::pilot::{Observed, Pilot};
 use std::collections::BTreeMap;
@@ -50,9 +51,11 @@ struct State {
     sheet: Option<Sheet>,
     /// How the store answers, and before which epoch that was seen.
     answers: Option<(Answers, u64)>,
-    /// CPU time of the process when the epoch began.
+    /// CPU time of the whole machine when the epoch began.
     cpu_s: f64,
     can_split: bool,
+    /// Cores that others had in the epoch before the last.
+    busy_cores: Option<f64>,
 }
 
 impl Steering {
@@ -71,10 +74,10 @@ impl Steering {
     pub(crate) fn begin(&self, ahead: &Ahead<'_>) -> (Setting, Vec<Decision>) {
         let mut state = self.lock();
         let state = &mut *state;
-        state.cpu_s = process_cpu_s();
+        state.cpu_s = busy_s();
         state.can_split = ahead.can_split;
         let (ladder, pilot) = state.course.get_or_insert_with(|| {
-            let (cores, can_direct, can_split) = (ladder::cores(), ahead.can_direct, ahead.can_split);
+            let (cores, can_direct, can_split) = (cores::all(), ahead.can_direct, ahead.can_split);
             let start = Setting { reads: reads(self.start.reads, can_direct), ..self.start };
             let ladder = Ladder::new(start, Means { cores, can_direct, can_split });
             let knobs = ladder.knobs(start, self.options.pins);
@@ -101,10 +104,17 @@ impl Steering {
             (Some(then), Some(now)) => then / now,
             _ => 1.0,
         };
+        let calm = Sheet { busy_cores: state.busy_cores.unwrap_or(sheet.busy_cores), ..sheet.clone() };
+        let excess = match (seconds(&last, was), predict::seconds(&calm, &last, was, was, None)) {
+            (Some(now), Some(calm)) => now / calm,
+            _ => 1.0,
+        };
+        state.busy_cores = Some(sheet.busy_cores);
         let observed = Observed {
             epoch: sheet.epoch,
             seconds_per_sample: sheet.seconds_per_sample,
             drift,
+            excess,
             cause: &sheet.cause,
         };
         let decided = pilot
@@ -116,7 +126,7 @@ impl Steering {
     pub(crate) fn ended(&self, report: &EpochReport, complete: bool) {
         let mut state = self.lock();
         let link = if state.can_split { "the link" } else { "the store" };
-        let spent = process_cpu_s() - state.cpu_s;
+        let spent = busy_s() - state.cpu_s;
         state.sheet = if complete { Sheet::new(report, spent, link) } else { None };
     }
 }
@@ -129,15 +139,7 @@ fn reads(set: usize, can_direct: bool) -> usize {
 fn course(ahead: &Ahead<'_>, sheet: &Sheet, answers: Option<(Answers, u64)>, cached: f64) -> Course {
     let answers = answers.map(|(answers, _)| answers).filter(|_| sheet.cached < 1.0);
     let (bytes, spread) = ahead.bytes;
-    Course {
-        samples: ahead.samples,
-        batch: ahead.batch,
-        bytes,
-        spread,
-        cached,
-        cores: ladder::cores(),
-        answers,
-    }
+    Course { samples: ahead.samples, batch: ahead.batch, bytes, spread, cached, cores: cores::all(), answers }
 }
 
 /// Looks how the store answers, unless that is known well enough.
@@ -171,7 +173,7 @@ mod tests {
         let sheet_like = |s: Setting| {
             let bytes = if s.split { 40_000.0 } else { 100_000.0 };
             let link = f64::max(bytes / 50e6, (0.008 + bytes / 50e6) / s.reads.max(1) as f64);
-            let cpu = 0.0008 / s.threads.min(ladder::cores()) as f64;
+            let cpu = 0.0008 / s.threads.min(cores::all()) as f64;
             (link.max(cpu).max(0.0005), link)
         };
         let (each_s, link_s) = sheet_like(setting);
@@ -220,7 +222,7 @@ mod tests {
             let report = epoch(number, setting);
             walls.push(report.wall_ms);
             // Whatever this process did meanwhile is not the epoch's.
-            steering.lock().cpu_s = process_cpu_s() - report.loader_cpu_ms / 1e3;
+            steering.lock().cpu_s = busy_s() - report.loader_cpu_ms / 1e3;
             steering.ended(&report, true);
         }
         assert!(looks.get() <= 2, "it looks seldom: {}", looks.get());
@@ -231,7 +233,7 @@ mod tests {
     fn from_a_bad_start_every_knob_comes_right_within_five_epochs() {
         let free = SteerOptions { on: true, pins: Pins::default() };
         let (walls, setting, decisions) = drive(free, 12);
-        let best = epoch(0, Setting { threads: ladder::cores(), reads: 64, ahead: 4, split: true }).wall_ms;
+        let best = epoch(0, Setting { threads: cores::all(), reads: 64, ahead: 4, split: true }).wall_ms;
         assert!(
             walls[5..].iter().all(|wall| *wall <= best * 1.1),
             "{walls:?} against {best}: {decisions:#?}"

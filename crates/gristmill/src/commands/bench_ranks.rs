@@ -16,6 +16,7 @@ use gristmill_node::dataset::DataSet;
 use gristmill_node::exchange::{Local, Transport, refusal};
 use gristmill_node::loader::{Loader, LoaderOptions, Polled};
 use gristmill_node::report::EpochReport;
+use gristmill_node::steer::SteerOptions;
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::Recipe;
 use serde::{Deserialize, Serialize};
@@ -83,7 +84,8 @@ impl<'a> Job<'a> {
         epochs: Range<u64>,
     ) -> Result<Job<'a>> {
         let settings = config.settings();
-        let mut options = settings.loader();
+        // Ranks in one process have one machine: what each finds out about it the others change.
+        let mut options = LoaderOptions { steer: SteerOptions::default(), ..settings.loader() };
         options.shape = Shape { rank: 0, world, ..options.shape };
         options.memory_bytes_max /= u64::from(here.max(1));
         if args.threads.is_none() {

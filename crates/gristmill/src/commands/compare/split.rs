@@ -21,6 +21,7 @@ use gristmill_node::loader::{Data, Loader, LoaderOptions, Polled};
 use gristmill_node::open;
 use gristmill_node::report::EpochReport;
 use gristmill_node::split::{SplitMode, SplitOptions};
+use gristmill_node::steer::SteerOptions;
 use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -150,7 +151,9 @@ fn loader(args: &CompareSplitArgs, upstream: &Upstream, policy: SplitPolicy) -> 
     // Whatever the link is, the node that was started for this computes on the cores that the loader has, too.
     let same_machine = options.split.same_machine.or(Some(true));
     let split = SplitOptions { mode: SplitMode::Policy(policy), same_machine, ..options.split };
-    Ok(Loader::new(set, Some(&recipe), LoaderOptions { split, ..options })?)
+    // Policies are compared at the same knobs.
+    let steer = SteerOptions::default();
+    Ok(Loader::new(set, Some(&recipe), LoaderOptions { split, steer, ..options })?)
 }
 
 /// Reads one epoch as a training with an accelerator of this rate would.

@@ -1,7 +1,8 @@
-//! What else takes the cores of this machine while an epoch runs.
+//! How many cores there are, and how many others leave.
 //!
-//! With a node on the same machine its sending, our receiving and the kernel's part of both come out of the cores that
-//! decode. None of that is an op, so no profile has it; what the whole machine was busy with, less the ops, does.
+//! What the model computes, what a node on the same machine sends, the kernel's part of it and whoever else works here all
+//! come out of the cores that decode. No profile of ops has any of that; what the whole machine was busy with, less the
+//! loader's own threads, does.
 
 use std::fs;
 
@@ -10,8 +11,13 @@ const TICKS_PER_S: f64 = 100.0;
 /// The least that others leave.
 const CORES_LEAST: f64 = 0.25;
 
+/// The cores of this machine that this process may use.
+pub(crate) fn all() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 /// CPU time that all cores of this machine have worked so far; none where that cannot be known.
-pub(super) fn machine_busy_s() -> Option<f64> {
+pub(crate) fn machine_busy_s() -> Option<f64> {
     busy_s(&fs::read_to_string("/proc/stat").ok()?)
 }
 
@@ -25,7 +31,7 @@ fn busy_s(stat: &str) -> Option<f64> {
 }
 
 /// The cores that are left for ops, of those that threads could use.
-pub(super) fn left(threads_cores: f64, cores: f64, others: Option<f64>) -> f64 {
+pub(crate) fn left(threads_cores: f64, cores: f64, others: Option<f64>) -> f64 {
     others.map_or(threads_cores, |others| threads_cores.min((cores - others).max(CORES_LEAST)))
 }
 
