@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-abuse bench-split bench-exchange bench-exchange-link bench-simulator reference clean
+.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-abuse bench-split bench-exchange bench-exchange-link bench-simulator bench-all reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -86,6 +86,14 @@ bench-cache: build venv ## Caches from a slow store, on the small model and on C
 	@$(PYTHON) bench/cache.py --data fashion-mnist --model convnet --out bench/results/cache-fashion-mnist-convnet.txt
 	@run="compare cache bench/work/selection-data/fashion-mnist/train-images-idx3-ubyte --epochs 30"; \
 	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/cache-small-model.txt
+
+bench-all: build venv ## All of it, steered, against a plain loop, on the small model and on PyTorch, into bench/results (an hour; goes on where it was stopped)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@mkdir -p bench/work; run="compare all --keep bench/work/all-small-model.jsonl --svg bench/results/all.svg"; \
+	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/all-small-model.txt; \
+	run="compare all --bad-start --scenario a,b,c"; \
+	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/all-bad-start.txt
+	@$(PYTHON) bench/all.py --out bench/results/all-torch.txt
 
 bench-simulator: build ## Simulated epochs against measured ones of four ranks, into bench/results (some minutes)
 	@python3 bench/simulator.py --binary $(BIN) --out bench/results/simulator.txt

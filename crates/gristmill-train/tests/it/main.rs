@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
+mod together;
+
 use gristmill_core::plan::Shape;
 use gristmill_core::select::Selection;
 use gristmill_node::config::{Config, Settings};

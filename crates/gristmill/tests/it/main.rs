@@ -5,6 +5,7 @@
 mod bad_input;
 mod cache;
 mod commands;
+mod compare_all;
 mod compare_exchange;
 mod compare_split;
 mod documents;

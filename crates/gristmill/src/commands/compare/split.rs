@@ -1,13 +1,13 @@
 //! `gristmill compare split`: where samples are cut, each way read over one slow link.
 //!
-//! For every number of cores a real node is started in front of the data ([`upstream`]). Each policy has a loader of its
+//! For every number of cores a real node is started in front of the data ([`Upstream`]). Each policy has a loader of its
 //! own, which first profiles the data and the node, before any is measured; then the policies take turns epoch by epoch,
 //! so that whatever else the machine does falls on all of them. The batches of all must be the same to the last byte: that is checked, not believed.
 
 mod cores;
 mod table;
-mod upstream;
 
+use super::upstream::{Link, Upstream};
 use crate::args::CompareSplitArgs;
 use crate::commands::{catalogued, rate, train};
 use crate::output::{json, line, name, say};
@@ -27,7 +27,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use table::{Ran, Setting};
-use upstream::{Link, Upstream};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The most epochs that are measured.
