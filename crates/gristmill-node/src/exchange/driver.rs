@@ -240,8 +240,8 @@ impl Work {
             if !more && self.exchanger.unissued() == 0 && late.is_empty() && left == 0 {
                 break;
             }
-            if self.moved.elapsed() > patience - telling {
-                let words = late_words(&late, left, patience - telling);
+            if self.moved.elapsed() > patience.saturating_sub(telling) {
+                let words = late_words(&late, left, patience.saturating_sub(telling));
                 self.exchanger.fail(&words);
                 lost = Some(words);
                 break;
