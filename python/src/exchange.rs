@@ -38,10 +38,15 @@ pub(crate) fn refusal<'py>(py: Python<'py>, rank: u32, why: &str) -> Bound<'py, 
 /// How long ranks wait for each other with these settings; None if they do not exchange, or cannot be read.
 #[pyfunction]
 #[pyo3(signature = (settings, config=None))]
-#[expect(clippy::needless_pass_by_value, reason = "Python's arguments come by value")]
-pub(crate) fn exchange_patience_ms(settings: Vec<(String, String)>, config: Option<PathBuf>) -> Option<u64> {
-    let config = Config::load(config.as_deref(), &settings).ok()?;
-    config.settings().loader().exchange.map(|exchange| exchange.patience_ms)
+pub(crate) fn exchange_patience_ms(
+    py: Python<'_>,
+    settings: Vec<(String, String)>,
+    config: Option<PathBuf>,
+) -> Option<u64> {
+    py.detach(move || {
+        let config = Config::load(config.as_deref(), &settings).ok()?;
+        config.settings().loader().exchange.map(|exchange| exchange.patience_ms)
+    })
 }
 
 #[pymethods]

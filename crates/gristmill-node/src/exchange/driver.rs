@@ -220,6 +220,7 @@ impl Work {
     fn finish(&mut self) -> Result<ExchangeReport> {
         let patience = self.exchanger.patience();
         let telling = (patience / 8).min(TELLING_MAX);
+        let waiting = patience.saturating_sub(telling);
         self.moved = Instant::now();
         let (mut sending, mut lost) = (usize::MAX, None);
         while self.broken.is_none() {
@@ -240,8 +241,8 @@ impl Work {
             if !more && self.exchanger.unissued() == 0 && late.is_empty() && left == 0 {
                 break;
             }
-            if self.moved.elapsed() > patience.saturating_sub(telling) {
-                let words = late_words(&late, left, patience.saturating_sub(telling));
+            if self.moved.elapsed() > waiting {
+                let words = late_words(&late, left, waiting);
                 self.exchanger.fail(&words);
                 lost = Some(words);
                 break;
