@@ -79,7 +79,7 @@ Examples:
   gristmill compare all photos/train --scenario a --bad-start
 
 JSON fields: scenario, configuration, speedup (median over seeds; null if plain's accuracy was not reached), speedup_least, \
-speedup_most, speedup_epochs (of all epochs, whatever the accuracy), accuracy, accuracy_sd, delta_points (against plain), \
+speedup_most, speedup_settled (when it was there to stay), speedup_epochs (of all epochs, whatever the accuracy), accuracy, accuracy_sd, delta_points (against plain), \
 seconds, time_to_s, epoch_s (each, median over seeds), trained_share, wait_share, bytes_read, seeds, epochs, ground, \
 decisions (seed, epoch, knob, from, to, action, predicted, measured, reason). Then one object per scenario with \
 \"promise\": true: holds, reason, accuracy_holds, decisions, predictions_off (of those with a measurement, by more than 15 %). \

@@ -75,10 +75,25 @@ impl Course {
         self.epochs.last().map_or(0.0, |epoch| epoch.elapsed_s)
     }
 
-    /// When it first had this accuracy.
-    fn time_to(&self, accuracy: f64) -> Option<f64> {
-        self.epochs.iter().find(|epoch| epoch.accuracy >= accuracy).map(|epoch| epoch.elapsed_s)
+    /// When it had this accuracy.
+    fn time_to(&self, accuracy: f64, reached: Reached) -> Option<f64> {
+        let at = match reached {
+            Reached::First => self.epochs.iter().position(|epoch| epoch.accuracy >= accuracy)?,
+            Reached::ToStay => {
+                self.epochs.iter().rposition(|epoch| epoch.accuracy < accuracy).map_or(0, |last| last + 1)
+            }
+        };
+        self.epochs.get(at).map(|epoch| epoch.elapsed_s)
     }
+}
+
+/// When an accuracy counts as reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// The first time; by chance that may be early.
+    First,
+    /// When it is not below it again until the end.
+    ToStay,
 }
 
 impl Outcome {
@@ -93,9 +108,9 @@ impl Outcome {
     }
 
     /// Until every job was as good as the same job of `plain` in the end, but for `tolerance`.
-    pub(super) fn time_to(&self, plain: &Outcome, tolerance: f64) -> Option<f64> {
+    pub(super) fn time_to(&self, plain: &Outcome, tolerance: f64, reached: Reached) -> Option<f64> {
         let pairs = self.jobs.iter().zip(&plain.jobs);
-        let times = pairs.map(|(own, plain)| own.time_to(plain.accuracy() - tolerance));
+        let times = pairs.map(|(own, plain)| own.time_to(plain.accuracy() - tolerance, reached));
         times.collect::<Option<Vec<f64>>>().map(|times| times.into_iter().fold(0.0, f64::max))
     }
 
@@ -128,15 +143,20 @@ mod tests {
     fn the_slower_job_counts_and_each_has_its_own_measure() {
         let plain =
             Outcome { jobs: vec![course(&[0.5, 0.8], 4.0), course(&[0.5, 0.6], 3.0)], ..Outcome::default() };
-        assert_eq!((plain.seconds(), plain.time_to(&plain, 0.0)), (8.0, Some(8.0)));
+        assert_eq!((plain.seconds(), plain.time_to(&plain, 0.0, Reached::First)), (8.0, Some(8.0)));
         let fast = Outcome {
             jobs: vec![course(&[0.7, 0.79, 0.85], 1.0), course(&[0.61, 0.6, 0.7], 1.0)],
             ..Outcome::default()
         };
-        assert_eq!(fast.time_to(&plain, 0.0), Some(3.0));
-        assert_eq!(fast.time_to(&plain, 0.011), Some(2.0));
+        assert_eq!(fast.time_to(&plain, 0.0, Reached::First), Some(3.0));
+        assert_eq!(fast.time_to(&plain, 0.011, Reached::First), Some(2.0));
+        let dips = Outcome { jobs: vec![course(&[0.9, 0.7, 0.9], 1.0)], ..Outcome::default() };
+        let times = [Reached::First, Reached::ToStay].map(|how| dips.time_to(&plain, 0.0, how));
+        assert_eq!(times, [Some(1.0), Some(3.0)]);
         let never = Outcome { jobs: vec![course(&[0.9], 1.0), course(&[0.1], 1.0)], ..Outcome::default() };
-        assert_eq!(never.time_to(&plain, 0.0), None);
+        for how in [Reached::First, Reached::ToStay] {
+            assert_eq!(never.time_to(&plain, 0.0, how), None);
+        }
         assert!((fast.accuracy() - 0.775).abs() < 1e-9);
     }
 }

@@ -1,7 +1,7 @@
 //! Figures over seeds: one row per scenario and configuration; as text, as JSON and as a picture.
 
 use super::configuration::Configuration;
-use super::outcome::{Course, Outcome, Told};
+use super::outcome::{Course, Outcome, Reached, Told};
 use super::scenario::Scenario;
 use crate::commands::compare::{deviation, mean, spread};
 use crate::output::size;
@@ -30,6 +30,8 @@ pub(super) struct Row {
     pub(super) speedup: Option<f64>,
     pub(super) speedup_least: Option<f64>,
     pub(super) speedup_most: Option<f64>,
+    /// The same for when it was there to stay, which chance moves less.
+    pub(super) speedup_settled: Option<f64>,
     /// How many times sooner it had trained all epochs.
     pub(super) speedup_epochs: f64,
     pub(super) accuracy: f64,
@@ -73,12 +75,16 @@ fn row(entry: &Entry, plain: &Entry, tolerance: f64, ground: &str) -> Row {
     let outcomes = &entry.outcomes;
     let each = |f: fn(&Outcome) -> f64| outcomes.iter().map(f).collect::<Vec<f64>>();
     let pairs = || outcomes.iter().zip(&plain.outcomes);
-    let there = |own: &Outcome, plain: &Outcome| own.time_to(plain, tolerance).unwrap_or(f64::INFINITY);
+    let there = |own: &Outcome, plain: &Outcome, reached| {
+        own.time_to(plain, tolerance, reached).unwrap_or(f64::INFINITY)
+    };
     // What never gets there is infinitely slow, which a median can bear and a mean cannot.
-    let ratios: Vec<f64> =
-        pairs().map(|(own, base)| there(base, base) / there(own, base).max(1e-9)).collect();
+    let ratios = |reached| -> Vec<f64> {
+        pairs().map(|(own, base)| there(base, base, reached) / there(own, base, reached).max(1e-9)).collect()
+    };
+    let (settled, ratios) = (ratios(Reached::ToStay), ratios(Reached::First));
     let reached = |value: f64| (value.is_finite() && value > 0.0).then_some(value);
-    let times = median(pairs().map(|(own, base)| there(own, base)).collect());
+    let times = median(pairs().map(|(own, base)| there(own, base, Reached::First)).collect());
     let wholes = pairs().map(|(own, base)| base.seconds() / own.seconds().max(1e-9));
     let accuracies = each(Outcome::accuracy);
     let deltas: Vec<f64> = pairs().map(|(own, base)| (own.accuracy() - base.accuracy()) * 100.0).collect();
@@ -99,6 +105,7 @@ fn row(entry: &Entry, plain: &Entry, tolerance: f64, ground: &str) -> Row {
         speedup: reached(median(ratios.clone())),
         speedup_least: reached(ratios.iter().copied().fold(f64::INFINITY, f64::min)),
         speedup_most: reached(ratios.iter().copied().fold(0.0, f64::max)),
+        speedup_settled: reached(median(settled)),
         speedup_epochs: median(wholes.collect()),
         accuracy: mean(&accuracies),
         accuracy_sd: deviation(&accuracies),
@@ -124,10 +131,11 @@ pub(super) fn text(rows: &[Row]) -> Vec<String> {
     let mut out = vec![
         format!("{}: {}; {}", first.scenario, first.which.0.name(), first.ground),
         format!(
-            "  {:<13} {:>8} {:>13}  {:>9} {:>9} {:>7}  {:>8} {:>6} {:>7}  {:>7} {:>6} {:>9}",
+            "  {:<13} {:>8} {:>13} {:>8}  {:>9} {:>9} {:>7}  {:>8} {:>6} {:>7}  {:>7} {:>6} {:>9}",
             "configuration",
             "sooner",
             "",
+            "to stay",
             "there",
             "all",
             "",
@@ -147,9 +155,10 @@ pub(super) fn text(rows: &[Row]) -> Vec<String> {
         };
         let there = row.time_to_s.map_or_else(|| "never".into(), |s| format!("{s:.1} s"));
         out.push(format!(
-            "  {:<13} {:>8} {from_to:>13}  {there:>9} {:>7.1} s {:>6.2}x  {:>6.2} % {:>6} {:>+7.2}  {:>5.0} % {:>4.0} % {:>9}",
+            "  {:<13} {:>8} {from_to:>13} {:>8}  {there:>9} {:>7.1} s {:>6.2}x  {:>6.2} % {:>6} {:>+7.2}  {:>5.0} % {:>4.0} % {:>9}",
             row.configuration,
             times(row.speedup),
+            times(row.speedup_settled),
             row.seconds,
             row.speedup_epochs,
             row.accuracy * 100.0,
