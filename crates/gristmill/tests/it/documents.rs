@@ -72,7 +72,7 @@ impl Declared {
     /// Whether what a document names is there: a path, a path and a name in it, or names with `::` between.
     fn has(&self, named: &str) -> bool {
         let mut parts = named.split("::");
-        if named.contains('/') || Path::new(named).extension().is_some_and(|ending| ending == "rs") {
+        if named.contains('/') || named.contains(".rs") {
             let path = parts.next().unwrap_or_default();
             let path = format!("/{path}");
             // Crates are named without their first word.
