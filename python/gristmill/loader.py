@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Generic, TypedDict, TypeVar
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
 from gristmill.exchange import Exchange, exchange_settings, patience_of, refuse
+from gristmill.page import Shown, page_settings, report_path, steer_settings
 from gristmill.peers import launcher_rank
 from gristmill.report import Report
 from gristmill.selection import Chooser, selection_settings
@@ -61,7 +62,7 @@ class LoaderArguments(TypedDict, total=False):
     shuffle: bool
     drop_last: bool
     num_workers: int | None
-    prefetch_factor: int
+    prefetch_factor: int | None
     seed: int
     rank: int | None
     world_size: int | None
@@ -74,6 +75,10 @@ class LoaderArguments(TypedDict, total=False):
     split: str | None
     exchange: float | str | None
     hold: str | PathLike[str] | None
+    steer: str | None
+    pin: str | Iterable[str] | None
+    page: bool | str | None
+    report: str | PathLike[str] | None
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
     config: str | PathLike[str] | None
@@ -120,7 +125,7 @@ def split_settings(split: str | None) -> dict[str, str]:
     return {"split.policy": split}
 
 
-class Loader(Chooser, Generic[A]):
+class Loader(Shown, Chooser, Generic[A]):
     """Shuffled batches of a data set, read and decoded by native threads.
 
     >>> import gristmill
@@ -133,7 +138,8 @@ class Loader(Chooser, Generic[A]):
     ((100, 1, 28, 28), dtype('int64'))
 
     Arguments have torch's names where they mean the same. ``num_workers`` are threads of this process (none of them
-    copies anything); ``None`` or 0 takes one per core. ``rank`` and ``world_size`` come from the launcher when not
+    copies anything); ``None`` or 0 begins with one per core. ``prefetch_factor`` batches per thread may lie ready;
+    ``None`` begins with four batches in all. ``rank`` and ``world_size`` come from the launcher when not
     given. ``transform`` is called with each sample after the recipe, ``collate_fn`` with a list of (sample, label).
     ``selection`` trains only on samples that teach something (``"weighted"``, ``"bucket"``, ... or a mapping with
     ``kind`` and options); tell it what the model learned (:meth:`feedback_arrays`, or ``loss`` of
@@ -151,6 +157,14 @@ class Loader(Chooser, Generic[A]):
     finds the fraction), while training runs. ``hold`` is the folder of the slice, which a restart goes on with; without
     it the slice is in memory. All ranks make their loader together: under ``torchrun`` after
     ``torch.distributed.init_process_group``, or under ``mpirun`` with mpi4py.
+    From epoch to epoch the loader moves threads, reads in flight, batches ahead and the split, one at a time, to where
+    it reads faster, and never what is read; ``report().decisions`` says what and why. What you set stays
+    (``pin="auto"``); ``pin="none"`` makes it only the start, ``pin=["threads"]`` leaves those alone, ``steer="off"``
+    moves nothing.
+    ``page=True`` shows live charts and the data in a browser of this machine (``page_url``; or give an address such as
+    ``"127.0.0.1:7078"``). ``report="out.html"`` writes the same as one file when the loader is closed or Python ends.
+    Of several ranks the first has them. ``loss`` and ``feedback`` tell the page what was learned, :meth:`tested` how
+    the test data fared.
     ``settings`` are any others by name, e.g. ``settings={"loader.memory_bytes_max": "2GiB"}``.
     """
 
@@ -163,7 +177,7 @@ class Loader(Chooser, Generic[A]):
         shuffle: bool = True,
         drop_last: bool = False,
         num_workers: int | None = None,
-        prefetch_factor: int = 2,
+        prefetch_factor: int | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -176,6 +190,10 @@ class Loader(Chooser, Generic[A]):
         split: str | None = None,
         exchange: float | str | None = None,
         hold: str | PathLike[str] | None = None,
+        steer: str | None = None,
+        pin: str | Iterable[str] | None = None,
+        page: bool | str | None = None,
+        report: str | PathLike[str] | None = None,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None = None,
         config: str | PathLike[str] | None = None,
@@ -191,7 +209,11 @@ class Loader(Chooser, Generic[A]):
             raise ConfigError("rank and world_size go together: give both or none")
         here = self._rank() if rank is None or world_size is None else (rank, world_size)
         threads = whole("num_workers", num_workers or 0, 0)
-        ahead = whole("prefetch_factor", prefetch_factor, 1) * (threads or os.cpu_count() or 1)
+        # What nobody asked for is not set, so that the steering may move it.
+        knobs = {"loader.threads": threads} if threads else {}
+        if prefetch_factor is not None:
+            ahead = whole("prefetch_factor", prefetch_factor, 1) * (threads or os.cpu_count() or 1)
+            knobs["loader.prefetch_batches"] = min(ahead, 64)
         self._batch_size = whole("batch_size", batch_size, 1)
         self._seed = whole("seed", seed, 0)
         self._rank_world = (whole("rank", here[0], 0), whole("world_size", here[1], 1))
@@ -199,8 +221,7 @@ class Loader(Chooser, Generic[A]):
             "loader.batch": self._batch_size,
             "loader.shuffle": bool(shuffle),
             "loader.drop_last": bool(drop_last),
-            "loader.threads": threads,
-            "loader.prefetch_batches": min(ahead, 64),
+            **knobs,
             "loader.seed": self._seed,
             "loader.rank": self._rank_world[0],
             "loader.world": self._rank_world[1],
@@ -210,8 +231,14 @@ class Loader(Chooser, Generic[A]):
             **cache_settings(cache),
             **split_settings(split),
             **exchange_settings(exchange, hold),
+            **steer_settings(steer, pin),
+            **page_settings(page),
             **(settings or {}),
         }
+        written = report_path(report)
+        if self._rank_world[0] > 0:
+            # One page of a run is enough, and there is one port.
+            pairs["page.listen"], written = "", None
         text = [
             (str(key), str(value).lower() if isinstance(value, bool) else str(value)) for key, value in pairs.items()
         ]
@@ -236,6 +263,7 @@ class Loader(Chooser, Generic[A]):
         self._running: _gristmill.Epoch | None = None
         self._last_report: Report | None = None
         self._closed = False
+        self._show(self._engine, written, epochs)
 
     # What a subclass for another framework changes.
 
@@ -307,6 +335,8 @@ class Loader(Chooser, Generic[A]):
         self._share(self._epoch)
         running = self._begin()
         self._running = running
+        if self._page is not None:
+            self._page.began(running)
         return self._batches(running)
 
     def _begin(self) -> _gristmill.Epoch:
@@ -334,8 +364,14 @@ class Loader(Chooser, Generic[A]):
                     self._exchange.handed(batch.index)
                 # Counted before it is handed over: a state taken while it is trained on continues behind it.
                 self._batch = batch.index + 1
+                if self._page is not None:
+                    self._page.live(running, self._batch)
                 yield made
             self._check_current(running)
+            if self._page is not None:
+                self._flush()
+                running.close()
+                self._page.epoch(running)
             self._next_epoch()
             # Every rank comes here after its last batch, so a state saved between epochs knows what all of them heard.
             running.close()
@@ -454,6 +490,7 @@ class Loader(Chooser, Generic[A]):
         if self._exchange is not None:
             self._exchange.close()
         self._closed = True
+        self._unshow()
 
     def __enter__(self) -> Loader[A]:
         return self

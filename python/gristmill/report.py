@@ -70,6 +70,11 @@ class Report:
         return dict(self.values.get("exchange") or {})
 
     @property
+    def decisions(self) -> list[dict[str, Any]]:
+        """What the steering decided before this epoch: ``knob``, ``from``, ``to``, ``action`` and more."""
+        return [dict(decision) for decision in self.values.get("decisions", ())]
+
+    @property
     def _wait(self) -> Mapping[str, float]:
         wait: Mapping[str, float] = self.values.get("wait") or dict.fromkeys(("total_ms", *(k for _, k in _PARTS)), 0.0)
         return wait
@@ -128,6 +133,7 @@ class Report:
             for key, words in _EXCHANGE_NOTES:
                 if exchange.get(key):
                     notes.append(f"{exchange[key]:,} {words}")
+        notes += [f"steering: {decision['line']}" for decision in self.decisions]
         if fallbacks := int(self.values.get("fallbacks", 0)):
             notes.append(f"{fallbacks:,} samples were read from the store because the shared node did not give them")
         if self.values.get("retries"):

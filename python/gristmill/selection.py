@@ -48,6 +48,8 @@ class Chooser:
     """What selects samples, and what it must be told."""
 
     _choice: _gristmill.Choice | None
+    #: What a browser looks at, and is told what was learned.
+    _page: _gristmill.Page | None = None
     _rank_world: tuple[int, int]
     _epoch: int
 
@@ -93,7 +95,7 @@ class Chooser:
 
     def feedback_arrays(self, ids: Any, p_true: Any, p_rival: Any, loss: Any, entropy: Any = None) -> None:
         """Tells what was learned about a batch, as arrays: probability of the label, the largest other one, loss."""
-        if self._choice is None:
+        if self._choice is None and self._page is None:
             return
         import numpy as np
 
@@ -107,4 +109,11 @@ class Chooser:
             if len(array) != len(numbers):
                 raise ConfigError(f"feedback has {len(numbers)} ids but {len(array)} values of {name}")
         if len(numbers):
-            self._choice.feedback(numbers.tobytes(), np.stack(arrays).tobytes())
+            self._hear(numbers.tobytes(), np.stack(arrays).tobytes())
+
+    def _hear(self, ids: bytes, columns: bytes, classified: bool = True) -> None:
+        """Passes on what was learned. ``classified``: the probabilities are a classifier's and say who was right."""
+        if self._choice is not None:
+            self._choice.feedback(ids, columns)
+        if self._page is not None:
+            self._page.learned(ids, columns, classified)

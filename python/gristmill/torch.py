@@ -51,7 +51,7 @@ class _Learning(Chooser):
     """Loss and feedback in one: what the loader and the sampler add to a training loop."""
 
     #: Feedback of the last batch, on its way from a device: ids, and the copy that is under way.
-    _late: tuple[torch.Tensor, torch.Tensor] | None = None
+    _late: tuple[torch.Tensor, torch.Tensor, bool] | None = None
     _copied: Any = None
     _num_classes: int | None = None
     _entropy: bool = False
@@ -75,8 +75,9 @@ class _Learning(Chooser):
         labels = self._check(logits, batch)
         log_p = torch.log_softmax(logits.float(), 1)
         each = -log_p.gather(1, labels[:, None])[:, 0]
-        if self._choice is not None:
+        if self._choice is not None or self._page is not None:
             self._tell(log_p.detach(), each.detach(), batch.ids)
+        if self._choice is not None:
             each = each * batch.weights.to(each.device, non_blocking=True)
         mean: torch.Tensor = each.mean()
         return mean
@@ -91,7 +92,7 @@ class _Learning(Chooser):
         """
         if (logits is None) == (per_sample_loss is None):
             raise ConfigError("feedback takes logits or per_sample_loss: one of them")
-        if self._choice is None:
+        if self._choice is None and self._page is None:
             return
         if logits is not None:
             labels = self._check(logits, batch)
@@ -102,7 +103,7 @@ class _Learning(Chooser):
             if each.shape != (len(batch.ids),):
                 raise ConfigError(f"per_sample_loss has shape {tuple(each.shape)} for {len(batch.ids)} samples")
             p_true = torch.exp(-each.clamp(min=0))
-            self._send(batch.ids, torch.stack([p_true, 1 - p_true, each]))
+            self._send(batch.ids, torch.stack([p_true, 1 - p_true, each]), classified=False)
 
     def keep(self, batch: Any, per_sample_loss: torch.Tensor) -> torch.Tensor:
         """Which samples of a batch that was just forwarded are to be trained on: all but for ``biggest-loser``."""
@@ -139,26 +140,25 @@ class _Learning(Chooser):
             columns[3] = -(log_p.exp() * log_p).nan_to_num(0).sum(1) / math.log(2)
         self._send(ids, columns)
 
-    def _send(self, ids: torch.Tensor, columns: torch.Tensor) -> None:
+    def _send(self, ids: torch.Tensor, columns: torch.Tensor, classified: bool = True) -> None:
         self._flush()
         if columns.device.type != "cuda":
-            self._take(ids, columns.cpu())
+            self._take(ids, columns.cpu(), classified)
         else:
             # Not waited for: it is taken when the next batch's is sent, or when an epoch begins or a state is saved.
-            self._late = (ids, columns.to("cpu", non_blocking=True))
+            self._late = (ids, columns.to("cpu", non_blocking=True), classified)
             self._copied = torch.cuda.Event()
             self._copied.record()
 
     def _flush(self) -> None:
         if self._late is not None:
             self._copied.synchronize()
-            ids, columns = self._late
+            ids, columns, classified = self._late
             self._late = None
-            self._take(ids, columns)
+            self._take(ids, columns, classified)
 
-    def _take(self, ids: torch.Tensor, columns: torch.Tensor) -> None:
-        if self._choice is not None:
-            self._choice.feedback(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes())
+    def _take(self, ids: torch.Tensor, columns: torch.Tensor, classified: bool) -> None:
+        self._hear(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes(), classified)
 
 
 class Loader(_Learning, _Loader[torch.Tensor]):

@@ -158,7 +158,7 @@ impl Choice {
     }
 }
 
-fn ids_of(bytes: &[u8]) -> Result<Vec<u32>> {
+pub(crate) fn ids_of(bytes: &[u8]) -> Result<Vec<u32>> {
     let (words, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {
         return Err(Error::config("ids must be an array of int64"));
@@ -170,6 +170,6 @@ fn ids_of(bytes: &[u8]) -> Result<Vec<u32>> {
     words.iter().map(one).collect()
 }
 
-fn floats_of(bytes: &[u8]) -> Vec<f32> {
+pub(crate) fn floats_of(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
 }

@@ -5,11 +5,14 @@ use crate::enter;
 use crate::epoch::Epoch;
 use crate::error::exception;
 use crate::exchange::Exchange;
+use crate::page::Page;
 use gristmill_core::SampleId;
+use gristmill_core::family::Families;
 use gristmill_node::catalog::Catalog;
 use gristmill_node::config::{Config, Settings};
+use gristmill_node::families::{self, FamilyOptions};
 use gristmill_node::loader::Loader;
-use gristmill_node::{Error, open};
+use gristmill_node::{Error, open, page};
 use gristmill_ops::{Dtype, Layout, Output, Recipe};
 use pyo3::prelude::*;
 use std::ops::ControlFlow;
@@ -33,6 +36,8 @@ pub(crate) struct Found {
     pub(crate) recipe: Option<Recipe>,
     /// Where the data set's families are kept.
     pub(crate) families: PathBuf,
+    /// The settings that a page shows.
+    pub(crate) shown: Vec<(String, String)>,
 }
 
 impl Request {
@@ -51,7 +56,8 @@ impl Request {
         let opened =
             open::catalog(&self.source, &settings, self.rebuild, &mut |_| ControlFlow::Continue(()))?;
         let families = opened.families_path(&self.source);
-        Ok(Found { catalog: opened.catalog, settings, recipe, families })
+        let shown = page::shown(&config);
+        Ok(Found { catalog: opened.catalog, settings, recipe, families, shown })
     }
 }
 
@@ -67,8 +73,20 @@ fn job_name() -> String {
 /// A data set being loaded.
 #[pyclass(frozen, module = "gristmill._gristmill")]
 pub(crate) struct Engine {
-    loader: Arc<Loader>,
+    pub(crate) loader: Arc<Loader>,
     catalog: Arc<Catalog>,
+    pub(crate) settings: Settings,
+    pub(crate) shown: Vec<(String, String)>,
+    /// Where the data set's families are kept.
+    families: PathBuf,
+}
+
+impl Engine {
+    /// Near-duplicates, if they were found before: looking for them is not a page's business.
+    pub(crate) fn known_families(&self) -> Option<Families> {
+        let known = families::open(&self.families, &self.catalog, FamilyOptions::default());
+        known.ok().flatten().map(|found| found.families)
+    }
 }
 
 #[pymethods]
@@ -85,11 +103,11 @@ impl Engine {
     ) -> PyResult<Engine> {
         let request = Request { source, recipe, settings, config, rebuild };
         enter::wait(py, move || {
-            let Found { catalog, settings, recipe, families } = request.open()?;
+            let Found { catalog, settings, recipe, families, shown } = request.open()?;
             let set = Arc::new(open::data_set(catalog.clone(), &settings, &|| false)?);
             let access = open::access(&set, &settings, &job_name())?;
             let loader = open::loader(set, recipe.as_ref(), settings.loader(), &families, &mut |_| true)?;
-            Ok(Engine { loader: Arc::new(loader.with_access(access)), catalog })
+            Ok(Engine { loader: Arc::new(loader.with_access(access)), catalog, settings, shown, families })
         })
     }
 
@@ -138,6 +156,11 @@ impl Engine {
     #[getter]
     fn exchange(&self) -> Option<Exchange> {
         self.loader.exchanger().map(|exchanger| Exchange::new(exchanger.clone()))
+    }
+
+    /// The page that the settings ask for, or a `report`; None if neither does.
+    fn page(&self, py: Python<'_>, report: Option<PathBuf>, epochs: u64) -> PyResult<Option<Page>> {
+        enter::short(py, || Page::open(self, report, epochs))
     }
 
     /// Type, layout and shape of one sample; None without a recipe.

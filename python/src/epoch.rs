@@ -23,6 +23,11 @@ impl Epoch {
         Epoch { running: Mutex::new(epoch), stall, process: std::process::id() }
     }
 
+    /// Looks at the epoch as the engine has it.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&loader::Epoch) -> T) -> T {
+        look(&self.running.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if self.process == std::process::id() {
             return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! `enter` is the one way in for calls that take time; `error` turns errors into exceptions; `memory` lends the
 //! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id; `choice` selects;
-//! `exchange` swaps samples between ranks; `orders` is for experiments with many ranks.
+//! `exchange` swaps samples between ranks; `page` shows a run in a browser; `orders` is for experiments with many ranks.
 //!
 //! Deliberately not here: anything a user meets. The package `gristmill` around it has the names, defaults and
 //! docstrings. Importing this starts no thread and no runtime.
@@ -15,6 +15,7 @@ mod error;
 mod exchange;
 mod memory;
 mod orders;
+mod page;
 mod reader;
 
 use gristmill_core::SampleId;
@@ -32,6 +33,7 @@ fn _gristmill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<exchange::Exchange>()?;
     module.add_class::<memory::Memory>()?;
     module.add_class::<orders::ExchangeSimulation>()?;
+    module.add_class::<page::Page>()?;
     module.add_class::<reader::Reader>()?;
     module.add_function(wrap_pyfunction!(exchange::exchange_patience_ms, module)?)?;
     module.add_function(wrap_pyfunction!(exchange::refusal, module)?)?;

@@ -71,6 +71,11 @@ pub trait Access: Debug + Send + Sync {
         None
     }
 
+    /// Requests so far that the hot and the cold region of a node in this process answered, if it has them.
+    fn region_hits(&self) -> Option<[u64; 2]> {
+        None
+    }
+
     /// Samples so far that the store gave because a shared node did not.
     fn fallbacks(&self) -> u64 {
         0
@@ -149,6 +154,10 @@ impl Access for Embedded {
     fn store_bytes(&self) -> Option<u64> {
         let report = self.node.report();
         (report.jobs.len() <= 1).then_some(report.store_bytes)
+    }
+
+    fn region_hits(&self) -> Option<[u64; 2]> {
+        self.node.region_hits()
     }
 
     fn hot_share(&self) -> Option<f64> {

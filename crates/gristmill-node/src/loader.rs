@@ -322,6 +322,7 @@ impl Loader {
         let decided = self.told(epoch, self.decide(epoch))?;
         let Decision { mut plan, holds, selection, laid, active } = decided;
         let store_bytes_before = store_bytes(self.access.as_ref()).unwrap_or(0);
+        let regions_before = self.access.as_ref().and_then(|access| access.region_hits());
         let fallbacks_before = self.access.as_ref().map_or(0, |access| access.fallbacks());
         if let Some(access) = &self.access
             && self.choice.is_none()
@@ -395,6 +396,7 @@ impl Loader {
             choice: self.choice.clone(),
             store_bytes_before,
             fallbacks_before,
+            regions_before,
             access: self.access.clone(),
             swap,
             threads,

@@ -17,7 +17,7 @@ mod shelf;
 mod staged;
 
 pub use gristmill_core::cache::JobId;
-pub use report::{JobReport, NodeReport};
+pub use report::{JobReport, NodeReport, RegionReport};
 
 use crate::dataset::DataSet;
 use crate::disk::DiskOptions;
@@ -377,6 +377,11 @@ impl Node {
         self.ahead.is_some()
     }
 
+    /// Requests so far that the hot and the cold region of the memory tier answered; none where it has but one.
+    pub fn region_hits(&self) -> Option<[u64; 2]> {
+        regions(&self.inner.memory()).map(|regions| [regions.hot_hits, regions.cold_hits])
+    }
+
     /// What it did so far.
     pub fn report(&self) -> NodeReport {
         let inner = &self.inner;
@@ -387,6 +392,7 @@ impl Node {
         report.memory_entries = memory.len() as u64;
         report.memory_bytes = memory.policy.bytes();
         report.memory_bytes_max = inner.options.memory_bytes_max;
+        report.regions = regions(&memory);
         drop(memory);
         if let Some(peers) = &inner.peers {
             let (all, up) = peers.count();
@@ -402,4 +408,18 @@ impl Node {
         }
         report
     }
+}
+
+/// The regions of the memory tier, if there are two.
+fn regions(memory: &Memory) -> Option<RegionReport> {
+    let sizes = memory.policy.regions();
+    let [hot_hits, cold_hits] = memory.region_hits;
+    (sizes.cold_bytes_max > 0).then_some(RegionReport {
+        hot_hits,
+        cold_hits,
+        hot_bytes: sizes.hot_bytes,
+        hot_bytes_max: sizes.hot_bytes_max,
+        cold_bytes: sizes.cold_bytes,
+        cold_bytes_max: sizes.cold_bytes_max,
+    })
 }

@@ -23,6 +23,7 @@ pub use crate::steer::Decision;
 pub use http::Listening;
 pub use state::{Outcome, Progress};
 
+use crate::config::{Config, Origin};
 use crate::dataset::DataSet;
 use crate::loader::Epoch;
 use crate::report::EpochReport;
@@ -33,7 +34,9 @@ use history::History;
 use pictures::Pictures;
 use serde::Serialize;
 use state::State;
+use std::fs::OpenOptions;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -215,6 +218,30 @@ impl Page {
     pub fn html(&self) -> Result<String> {
         document::saved(&self.0)
     }
+}
+
+/// Settings that a page always shows; others when somebody set them.
+const SHOWN: [&str; 6] =
+    ["selection.kind", "selection.families", "cache.size", "split.policy", "loader.batch", "loader.seed"];
+
+/// The settings that a page shows: those that matter most, and those that somebody set.
+pub fn shown(config: &Config) -> Vec<(String, String)> {
+    let rows = config.rows();
+    let told = rows.filter(|(key, _, origin)| SHOWN.contains(&key.name) || **origin != Origin::Default);
+    let named = told.map(|(key, value, _)| (key.name.to_string(), value));
+    named.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Whether a page can be written to a file, before hours are spent on what goes into it.
+pub fn check_file(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|e| Error::io("write the report", path.display(), e))?;
+    if !existed {
+        // What was not there before is not left behind empty.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 /// The address of a page, if only this machine can reach it.

@@ -147,6 +147,15 @@ pub struct TierUse {
     pub bytes: u64,
 }
 
+/// Samples of an epoch by the region of the memory tier that had them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RegionHits {
+    /// The region of high scores.
+    pub hot: u64,
+    /// The region that packs are read into.
+    pub cold: u64,
+}
+
 /// What one epoch (or the part of it that was read) cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct EpochReport {
@@ -198,6 +207,8 @@ pub struct EpochReport {
     pub decisions: Vec<Decision>,
     /// Where samples came from; empty without a cache or a slice of one's own.
     pub tiers: Vec<TierUse>,
+    /// Samples by region of the memory tier; none where it has but one.
+    pub regions: Option<RegionHits>,
     /// Samples that the store gave because a shared node was away or too slow.
     pub fallbacks: u64,
     /// What was selected; none for a plain epoch.

@@ -122,8 +122,11 @@ Examples:
 Clients name it grist://host:7077/train, grists:// with TLS, or grist+unix:///run/grist.sock. The token comes from a file \
 or GRISTMILL_TOKEN; beyond this machine there must be one. SIGTERM and Ctrl-C finish what is in flight first.")]
     Serve(Box<ServeArgs>),
-    /// Show what a node does
-    #[command(after_help = "Example:\n  gristmill status grist://127.0.0.1:7077 --watch")]
+    /// Show what a node or a training run does
+    #[command(after_help = "\
+Examples:
+  gristmill status grist://127.0.0.1:7077 --watch      a node
+  gristmill status http://127.0.0.1:7078/ --watch      a training run that was started with --page")]
     Status(StatusArgs),
     /// Measure
     #[command(subcommand)]

@@ -4,10 +4,13 @@
 //! by Ctrl-C. Data goes to standard output, words to standard error.
 
 mod args;
+mod bars;
 mod commands;
+mod glance;
 mod output;
 mod plot;
 mod progress;
+mod screen;
 mod stop;
 
 use clap::Parser;

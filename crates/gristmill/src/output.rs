@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use gristmill_node::{Error, Kind};
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 
 /// Prints one line of data.
 pub(crate) fn line(text: impl Display) -> Result<()> {
@@ -29,9 +29,15 @@ fn escaped(text: &str, keep_lines: bool) -> String {
     out
 }
 
-/// Clears the terminal for what is shown again and again; elsewhere what came before stays.
-pub(crate) fn clear() -> Result<()> {
-    if io::stdout().is_terminal() { write("\x1b[H\x1b[2J") } else { Ok(()) }
+/// Writes lines to a terminal over the last `over` ones.
+pub(crate) fn redraw(lines: &[String], over: usize) -> Result<()> {
+    let mut text = if over > 0 { format!("\x1b[{over}F") } else { String::new() };
+    for line in lines {
+        text.push_str(&escaped(line, false));
+        text.push_str("\x1b[K\n");
+    }
+    text.push_str("\x1b[J");
+    write(&text)
 }
 
 /// Prints one JSON object on a line of its own.

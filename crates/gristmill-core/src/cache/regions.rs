@@ -30,6 +30,11 @@ impl Cache {
         }
     }
 
+    /// Whether a sample is in the hot region.
+    pub fn is_hot(&self, id: SampleId) -> bool {
+        self.heap.has(id.0)
+    }
+
     /// A new epoch asks for these cold samples ([`cold::coldest`]); those that the hot region has need no pack.
     pub fn begin_cold(&mut self, epoch: u64, ids: &[u32], gone: &mut Vec<SampleId>) {
         if let Some(cold) = &mut self.cold {

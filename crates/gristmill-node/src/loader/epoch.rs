@@ -5,7 +5,7 @@ use super::swap::Swap;
 use super::work::{Taken, Work};
 use crate::access::Access;
 use crate::dataset::DataSet;
-use crate::report::{EpochReport, WaitLedger};
+use crate::report::{EpochReport, RegionHits, WaitLedger};
 use crate::selection::Choice;
 use crate::steer::Steering;
 use crate::{Error, Kind, Result};
@@ -27,6 +27,8 @@ pub struct Epoch {
     pub(super) store_bytes_before: u64,
     /// Samples that the node had left to the store before.
     pub(super) fallbacks_before: u64,
+    /// Requests that the regions of the node's memory had answered before.
+    pub(super) regions_before: Option<[u64; 2]>,
     pub(super) threads: Vec<JoinHandle<()>>,
     /// Bad samples of batches that were passed over because nothing was left of them.
     pub(super) passed_over: Vec<BadSample>,
@@ -190,6 +192,9 @@ impl Epoch {
         report.exchange = self.swap.as_ref().and_then(|swap| swap.report(report.epoch));
         if let Some(access) = &self.access {
             report.fallbacks = access.fallbacks() - self.fallbacks_before;
+            if let (Some([hot, cold]), Some(before)) = (access.region_hits(), self.regions_before) {
+                report.regions = Some(RegionHits { hot: hot - before[0], cold: cold - before[1] });
+            }
         }
         if let Some(now) = store_bytes(self.access.as_ref()) {
             // What was read ahead counts, whether or not it was asked for yet.

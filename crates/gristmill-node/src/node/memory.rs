@@ -26,18 +26,26 @@ pub(super) struct Memory {
     pub(super) policy: Cache,
     bytes: HashMap<u32, Bytes>,
     gone: Vec<SampleId>,
+    /// Requests that the hot and the cold region answered.
+    pub(super) region_hits: [u64; 2],
 }
 
 impl Memory {
     pub(super) fn new(policy: Cache) -> Memory {
-        Memory { policy, bytes: HashMap::new(), gone: Vec::new() }
+        Memory { policy, bytes: HashMap::new(), gone: Vec::new(), region_hits: [0; 2] }
     }
 
     /// The bytes of a sample that is there, counted as a request.
     pub(super) fn get(&mut self, job: JobId, id: SampleId) -> Option<Bytes> {
         let bytes = self.bytes.get(&id.0)?.clone();
+        self.count(id);
         self.policy.ask(job, id);
         Some(bytes)
+    }
+
+    /// Counts a request that this sample answered with the region it is in.
+    fn count(&mut self, found: SampleId) {
+        self.region_hits[usize::from(!self.policy.is_hot(found))] += 1;
     }
 
     /// The bytes of a sample, without counting that as a request.
@@ -68,7 +76,10 @@ impl Memory {
         };
         self.policy.ask(job, id);
         match self.peek(found) {
-            Some(bytes) => Found::Here(found, bytes),
+            Some(bytes) => {
+                self.count(found);
+                Found::Here(found, bytes)
+            }
             None => Found::Missing,
         }
     }

@@ -100,6 +100,8 @@ pub struct NodeReport {
     pub memory_bytes: u64,
     /// The limit on them.
     pub memory_bytes_max: u64,
+    /// The regions of the memory tier; none where it has but one.
+    pub regions: Option<RegionReport>,
     /// Samples on disk.
     pub disk_entries: u64,
     /// Bytes of samples on disk.
@@ -114,6 +116,23 @@ pub struct NodeReport {
     pub peers_up: u64,
     /// Why the disk tier is off, if it is.
     pub disk_off: Option<String>,
+}
+
+/// The hot and the cold region of the memory tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RegionReport {
+    /// Requests that the hot region answered.
+    pub hot_hits: u64,
+    /// Requests that the cold region answered.
+    pub cold_hits: u64,
+    /// Bytes of the hot region.
+    pub hot_bytes: u64,
+    /// The limit on them.
+    pub hot_bytes_max: u64,
+    /// Bytes of the cold region.
+    pub cold_bytes: u64,
+    /// The limit on them.
+    pub cold_bytes_max: u64,
 }
 
 /// One job as reports show it.

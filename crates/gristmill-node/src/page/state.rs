@@ -132,6 +132,18 @@ impl State {
         let mut decision = decision.clone();
         let Decision { knob, from, to, action, reason, line, .. } = &mut decision;
         [knob, from, to, action, reason, line].into_iter().for_each(shorten);
+        let moved = |kept: &&Kept| {
+            kept.value["epoch"] == decision.epoch
+                && kept.value["knob"] == decision.knob
+                && kept.value["action"] == "moved"
+        };
+        if let Some(moved) = self.decisions.iter().find(moved).filter(|_| decision.measured.is_some()) {
+            // What came of a move is shown with the move: from where to where, and why.
+            let text = |key: &str| moved.value[key].as_str().unwrap_or_default().to_string();
+            let (from, to, why) = (text("from"), text("to"), text("reason"));
+            let reason = format!("{why}; {}", decision.reason);
+            decision = Decision { from, to, reason, ..decision };
+        }
         self.decisions
             .retain(|kept| kept.value["epoch"] != decision.epoch || kept.value["knob"] != decision.knob);
         self.decisions.push_back(Kept { change: self.change, value: json!(decision) });
@@ -151,6 +163,10 @@ impl State {
             "up_s": report.up_s,
             "served": tiers(|node| node.served),
             "served_bytes": tiers(|node| node.served_bytes),
+            "region_hits": [
+                sets().filter_map(|node| node.regions).map(|regions| regions.hot_hits).sum::<u64>(),
+                sets().filter_map(|node| node.regions).map(|regions| regions.cold_hits).sum::<u64>(),
+            ],
             "memory_bytes": sets().map(|node| node.memory_bytes).sum::<u64>(),
             "disk_bytes": sets().map(|node| node.disk_bytes).sum::<u64>(),
             "connections": report.connections,
@@ -289,7 +305,31 @@ mod tests {
     fn a_decision_is_completed_and_long_texts_are_cut() {
         let mut state = State::default();
         let before = Decision { epoch: 3, knob: "split".into(), predicted: Some(1.9), ..Decision::default() };
-        state.decided(&before);
+        state.decided(&Decision {
+            from: "none".into(),
+            to: "best".into(),
+            action: "moved".into(),
+            reason: "the link is slow".into(),
+            ..before.clone()
+        });
+        let undone = Decision {
+            from: "best".into(),
+            to: "none".into(),
+            action: "undone".into(),
+            measured: Some(0.9),
+            reason: "it does not help".into(),
+            ..before.clone()
+        };
+        state.decided(&undone);
+        let shown = &state.after(0).unwrap()["decisions"][0];
+        for (key, words) in [
+            ("from", "none"),
+            ("to", "best"),
+            ("action", "undone"),
+            ("reason", "the link is slow; it does not help"),
+        ] {
+            assert_eq!(shown[key], words, "a verdict stands with its move");
+        }
         let reason = "ä".repeat(TEXT_MAX * 2);
         state.decided(&Decision { measured: Some(1.8), reason, ..before });
         let all = state.after(0).unwrap();

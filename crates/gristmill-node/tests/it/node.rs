@@ -196,6 +196,11 @@ fn cold_samples_stand_in_for_cold_ones_with_their_own_id() {
     assert_eq!(node.report().stand_ins, u64::from(stood_in));
     let hot = runtime.block_on(node.fetch_one(job, hot(200))).unwrap();
     assert_eq!(hot.id, SampleId(200), "a hot sample is never stood in for");
+    assert_eq!(runtime.block_on(node.fetch_one(job, self::hot(200))).unwrap().tier, Tier::Memory);
+    let regions = node.report().regions.expect("score has two regions");
+    assert_eq!(regions.hot_hits, 1);
+    assert!(regions.cold_hits >= u64::from(stood_in) && regions.cold_bytes > 0, "{regions:?}");
+    assert_eq!(node.region_hits(), Some([regions.hot_hits, regions.cold_hits]));
 }
 
 /// What stands in must be one that the job has selected itself: with two jobs nobody stands in for anybody.

@@ -64,9 +64,10 @@ pub(crate) struct ServeArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatusArgs {
-    /// The node: grist://host:port, grists:// for TLS, or grist+unix:///path
+    /// A node: grist://host:port, grists:// for TLS, or grist+unix:///path; or the page of a training run or a node, as
+    /// --page prints it: http://127.0.0.1:7078/
     pub(crate) url: String,
-    /// Show it again every other second, with what happened between
+    /// Show it again and again, in its place in a terminal, else as plain lines; Ctrl-C ends it
     #[arg(long)]
     pub(crate) watch: bool,
     /// Read the token from FILE [default: $GRISTMILL_TOKEN]

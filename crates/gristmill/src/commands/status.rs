@@ -1,292 +1,161 @@
-//! `gristmill status`: what a node does, as a table or as JSON, once or again and again.
+//! `gristmill status`: what a node or a training run does, as a table or as JSON, once or again and again.
+//!
+//! A node is asked over its own wire, a run by the address of its page. In a terminal a watched view is drawn again in its
+//! place; elsewhere it is a plain line now and then. One that goes away is waited for, and that is said.
+
+mod ask;
+mod minute;
+mod node;
+mod run;
 
 use crate::args::StatusArgs;
-use crate::output::{clear, grouped, json, line, name, size};
+use crate::output::{json, line, name};
+use crate::screen::Screen;
 use crate::stop;
 use anyhow::Result;
-use gristmill_node::client::Client;
-use gristmill_node::node::Tier;
-use serde_json::Value;
-use std::fmt::Write;
+use ask::{Answer, Asked};
+use gristmill_node::Error;
+use node::NodeView;
+use run::RunView;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How often `--watch` looks.
-const EVERY: Duration = Duration::from_secs(2);
-/// The width of a bar.
-const BAR: f64 = 24.0;
+/// How often `--watch` looks, in a terminal and elsewhere.
+const EVERY: Duration = Duration::from_secs(1);
+const EVERY_PLAIN: Duration = Duration::from_secs(2);
+
+/// What is shown, once it is known what there is to show.
+enum View {
+    Node(NodeView),
+    Run(Box<RunView>),
+}
+
+impl View {
+    /// Takes what came; a view of something else begins anew.
+    fn take(view: &mut Option<View>, url: &str, answer: Answer) {
+        match (view, answer) {
+            (_, Answer::Same) => {}
+            (Some(View::Node(node)), Answer::Node(report)) => node.take(Instant::now(), report),
+            (Some(View::Run(run)), Answer::Run(news)) => run.take(&news),
+            (view, Answer::Node(report)) => {
+                let mut node = NodeView::new(url);
+                node.take(Instant::now(), report);
+                *view = Some(View::Node(node));
+            }
+            (view, Answer::Run(news)) => {
+                let mut run = RunView::new(url);
+                run.take(&news);
+                *view = Some(View::Run(Box::new(run)));
+            }
+        }
+    }
+
+    fn table(&self) -> String {
+        match self {
+            View::Node(node) => node.table(),
+            View::Run(run) => run.table(),
+        }
+    }
+
+    /// What is new since the last time, as plain lines.
+    fn lines(&mut self) -> Vec<String> {
+        match self {
+            View::Node(node) => node.lines(),
+            View::Run(run) => run.lines(),
+        }
+    }
+
+    /// Whether nothing more will come.
+    fn is_over(&self) -> bool {
+        matches!(self, View::Run(run) if run.is_over())
+    }
+}
 
 pub(super) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let config = args
         .common
         .config(&[("serve.token_file", args.token_file.as_ref()), ("client.tls_ca", args.tls_ca.as_ref())])?;
-    let mut options = config.settings().client()?;
-    options.peer = true;
-    options.job = "status".into();
-    let client = Client::connect(&args.url, options)?;
-    let mut before: Option<(Instant, Value)> = None;
-    loop {
-        let report = futures::executor::block_on(client.report());
-        let now = Instant::now();
-        match report {
-            Ok(report) => {
+    let mut asked = Asked::open(&args.url, &config)?;
+    if args.watch {
+        return watch(args, &mut asked);
+    }
+    let answer = asked.ask()?;
+    if args.common.json {
+        answer.value().map_or(Ok(()), json)?;
+    } else {
+        let mut view = None;
+        View::take(&mut view, &args.url, answer);
+        view.map_or(Ok(()), |view| line(view.table().trim_end()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows it again and again until Ctrl-C, or until a run is over.
+fn watch(args: &StatusArgs, asked: &mut Asked) -> Result<ExitCode> {
+    let mut screen = if args.common.json { None } else { Screen::open() };
+    let every = if screen.is_some() { EVERY } else { EVERY_PLAIN };
+    let mut view: Option<View> = None;
+    let mut away: Option<Instant> = None;
+    let mut reached = false;
+    while !stop::asked() {
+        // What hangs must not hold up Ctrl-C: it is asked on a thread of its own.
+        let Some(answer) = asked.ask_until(stop::asked) else { break };
+        match answer {
+            Ok(answer) => {
+                reached = true;
+                let back = away.take().map(|since| {
+                    format!("{} is back after {:.0} s", name(&args.url), since.elapsed().as_secs_f64())
+                });
                 if args.common.json {
-                    json(&report)?;
+                    answer.value().map_or(Ok(()), json)?;
+                    View::take(&mut view, &args.url, answer);
                 } else {
-                    if args.watch {
-                        clear()?;
-                    }
-                    let since = before.as_ref().map(|(then, old)| (now - *then, old));
-                    line(table(&args.url, &report, since).trim_end())?;
+                    View::take(&mut view, &args.url, answer);
+                    show(&mut screen, view.as_mut(), back)?;
                 }
-                before = Some((now, report));
             }
-            Err(error) if !args.watch => return Err(error.into()),
-            // It may come back; the client tries by itself.
+            // An address where nothing ever was is a wrong one.
+            Err(error) if !reached => return Err(error.into()),
             Err(error) => {
-                before = None;
-                line(name(error))?;
+                let first = away.is_none();
+                let since = *away.get_or_insert_with(Instant::now);
+                gone(&mut screen, view.as_ref(), args, &error, first, since)?;
             }
         }
-        if !args.watch {
-            return Ok(ExitCode::SUCCESS);
+        if view.as_ref().is_some_and(View::is_over) {
+            break;
         }
-        stop::sleep(EVERY);
-        if stop::asked() {
-            return Ok(ExitCode::SUCCESS);
+        stop::sleep(every);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(screen: &mut Option<Screen>, view: Option<&mut View>, back: Option<String>) -> Result<()> {
+    let Some(view) = view else { return Ok(()) };
+    match screen {
+        Some(screen) => screen.draw(&view.table()),
+        None => back.into_iter().chain(view.lines()).try_for_each(line),
+    }
+}
+
+/// Says that it is away: above the last view in a terminal, else once.
+fn gone(
+    screen: &mut Option<Screen>,
+    view: Option<&View>,
+    args: &StatusArgs,
+    error: &Error,
+    first: bool,
+    since: Instant,
+) -> Result<()> {
+    let words = format!("away: {}; asking again until Ctrl-C", name(error));
+    match screen {
+        Some(screen) => {
+            let seconds = since.elapsed().as_secs_f64();
+            let last = view.map_or(String::new(), View::table);
+            screen
+                .draw(&format!("{words} (for {seconds:.0} s now; below is the last that was seen)\n\n{last}"))
         }
-    }
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    value.get(key).and_then(Value::as_u64).unwrap_or(0)
-}
-
-fn word<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or("")
-}
-
-/// The report for people. `since` is how long ago the last one was, and what it said.
-fn table(url: &str, report: &Value, since: Option<(Duration, &Value)>) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let mut row = |label: &str, text: String| {
-        let _ = writeln!(out, "{label:<14}{text}");
-    };
-    let up = report.get("up_s").and_then(Value::as_f64).unwrap_or(0.0);
-    let draining = report.get("draining").and_then(Value::as_bool).unwrap_or(false);
-    let state = if draining { ", shutting down" } else { "" };
-    row("node", format!("{} (version {}), up {}{state}", name(url), name(word(report, "version")), span(up)));
-    row(
-        "connections",
-        format!(
-            "{} of {}; {} refused, {} cut off",
-            grouped(number(report, "connections")),
-            grouped(number(report, "connections_max")),
-            grouped(number(report, "refused")),
-            grouped(number(report, "cut_off"))
-        ),
-    );
-    let (samples, bytes) = (number(report, "samples"), number(report, "bytes"));
-    let mut sent = format!(
-        "{} samples, {} in {} messages",
-        grouped(samples),
-        size(bytes),
-        grouped(number(report, "messages"))
-    );
-    if let Some((time, old)) = since {
-        let rate =
-            |key: &str| number(report, key).saturating_sub(number(old, key)) as f64 / time.as_secs_f64();
-        let (now, bytes_now) = (rate("samples"), rate("bytes"));
-        let _ = write!(sent, "; now {} samples/s, {}/s", grouped(now as u64), size(bytes_now as u64));
-    }
-    row("sent", sent);
-    let (held, limit) = (number(report, "bytes_in_flight"), number(report, "bytes_in_flight_max"));
-    row("in flight", format!("{} of {}", size(held), size(limit)));
-    if let Some(ops) = report.get("ops") {
-        for (label, text) in op_rows(ops) {
-            row(label, text);
-        }
-    }
-    for set in report.get("sets").and_then(Value::as_array).into_iter().flatten() {
-        let _ = write!(out, "\n{}", one_set(set));
-    }
-    out
-}
-
-/// What ran near the data for clients; nothing on a node that runs no ops.
-fn op_rows(ops: &Value) -> Vec<(&'static str, String)> {
-    let float = |key: &str| ops.get(key).and_then(Value::as_f64).unwrap_or(0.0);
-    if float("cores") <= 0.0 {
-        return Vec::new();
-    }
-    let first = format!(
-        "{} cores, {:.1} s of CPU; {} of {} wait; {} sent raw because busy, {} because raw suits them",
-        float("cores"),
-        float("cpu_s"),
-        grouped(number(ops, "queue")),
-        grouped(number(ops, "queue_max")),
-        grouped(number(ops, "busy")),
-        grouped(number(ops, "unsuited"))
-    );
-    let mut rows = vec![("ops", first)];
-    let stages = ops.get("stages").and_then(Value::as_array).into_iter().flatten();
-    let sent: Vec<String> = stages
-        .filter(|sent| number(sent, "samples") > 0)
-        .map(|sent| {
-            let (samples, bytes) = (grouped(number(sent, "samples")), size(number(sent, "bytes")));
-            format!("{samples} {} ({bytes})", name(word(sent, "stage")))
-        })
-        .collect();
-    if !sent.is_empty() {
-        rows.push(("stages", sent.join(", ")));
-    }
-    rows
-}
-
-fn one_set(set: &Value) -> String {
-    let nothing = Value::Null;
-    let node = set.get("node").unwrap_or(&nothing);
-    let mut out = String::new();
-    let mut row = |label: &str, text: String| {
-        let _ = writeln!(out, "{label:<14}{text}");
-    };
-    let digest = word(set, "digest");
-    row(
-        "data set",
-        format!(
-            "{} ({} samples, digest {})",
-            name(word(set, "name")),
-            grouped(number(node, "samples")),
-            name(digest.get(..12).unwrap_or(digest))
-        ),
-    );
-    for (what, entries) in [("memory", "memory_entries"), ("disk", "disk_entries")] {
-        let (held, most) =
-            (number(node, &format!("{what}_bytes")), number(node, &format!("{what}_bytes_max")));
-        if most > 0 {
-            let share = held as f64 / most as f64;
-            row(
-                what,
-                format!(
-                    "{} {} of {}, {} samples",
-                    bar(share),
-                    size(held),
-                    size(most),
-                    grouped(number(node, entries))
-                ),
-            );
-        }
-    }
-    if let Some(why) = node.get("disk_off").and_then(Value::as_str) {
-        row("disk", format!("off: {}", name(why)));
-    }
-    let list = |key: &str| -> Vec<u64> {
-        let values = node.get(key).and_then(Value::as_array);
-        values.into_iter().flatten().map(|value| value.as_u64().unwrap_or(0)).collect()
-    };
-    let (served, served_bytes) = (list("served"), list("served_bytes"));
-    let all: u64 = served.iter().sum();
-    for (place, tier) in Tier::ALL.iter().enumerate() {
-        let (many, bytes) = (served.get(place).copied(), served_bytes.get(place).copied());
-        if let (Some(many @ 1..), Some(bytes)) = (many, bytes) {
-            let tier = format!("{tier:?}").to_ascii_lowercase();
-            let share = many as f64 / all as f64;
-            row(
-                &format!("from {tier}"),
-                format!(
-                    "{} {:>5.1} %  {} samples, {}",
-                    bar(share),
-                    share * 100.0,
-                    grouped(many),
-                    size(bytes)
-                ),
-            );
-        }
-    }
-    for (label, key, what) in [
-        ("stand-ins", "stand_ins", "samples served in the place of another"),
-        ("shared", "shared_reads", "requests that waited for a read of somebody else"),
-        ("prefetched", "prefetched", "samples read ahead"),
-        ("damaged", "disk_damaged", "entries of the disk tier"),
-    ] {
-        if number(node, key) > 0 {
-            row(label, format!("{} {what}", grouped(number(node, key))));
-        }
-    }
-    let jobs: Vec<&Value> = node.get("jobs").and_then(Value::as_array).into_iter().flatten().collect();
-    if !jobs.is_empty() {
-        let _ =
-            writeln!(out, "\n{:<24}{:>8}{:>14}{:>9}{:>10}", "job", "epoch", "requests", "hits", "benefit");
-    }
-    for job in jobs {
-        let (requests, hits) = (number(job, "requests"), number(job, "hits"));
-        let share = if requests == 0 { 0.0 } else { hits as f64 / requests as f64 * 100.0 };
-        let benefit = job.get("benefit").and_then(Value::as_f64);
-        let _ = writeln!(
-            out,
-            "{:<24}{:>8}{:>14}{:>7.1} %{:>10}",
-            name(word(job, "name")).chars().take(23).collect::<String>(),
-            number(job, "epoch"),
-            grouped(requests),
-            share,
-            benefit.map_or_else(|| "-".into(), |benefit| format!("{benefit:.2}"))
-        );
-    }
-    out
-}
-
-fn bar(share: f64) -> String {
-    let full = (share.clamp(0.0, 1.0) * BAR).round() as usize;
-    format!("{}{}", "█".repeat(full), "░".repeat(BAR as usize - full))
-}
-
-fn span(seconds: f64) -> String {
-    let whole = seconds as u64;
-    match whole {
-        0..60 => format!("{seconds:.1} s"),
-        60..3_600 => format!("{} min {} s", whole / 60, whole % 60),
-        3_600..86_400 => format!("{} h {} min", whole / 3_600, whole / 60 % 60),
-        _ => format!("{} d {} h", whole / 86_400, whole / 3_600 % 24),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_report_reads_well_and_an_odd_one_does_no_harm() {
-        let report = json!({
-            "version": "0.1.0", "up_s": 3_725.0, "connections": 2, "connections_max": 4_096, "samples": 3_000,
-            "bytes": 9_000_000_u64, "messages": 94, "bytes_in_flight": 0, "bytes_in_flight_max": 268_435_456_u64,
-            "ops": {"cores": 1.5, "cpu_s": 2.25, "queue": 3, "queue_max": 256, "busy": 7, "unsuited": 1,
-                "stages": [{"stage": "cut", "samples": 2_000, "bytes": 5_000_000_u64}, {"stage": "raw", "samples": 0}]},
-            "sets": [{"name": "train", "digest": "00112233445566778899aabbccddeeff", "node": {
-                "samples": 60_000, "served": [750, 0, 0, 0, 250], "served_bytes": [7_500, 0, 0, 0, 2_500],
-                "memory_bytes": 50, "memory_bytes_max": 100, "memory_entries": 5,
-                "jobs": [{"name": "resnet\u{1b}[2J", "epoch": 3, "requests": 1_000, "hits": 750, "benefit": 0.5}],
-            }}],
-        });
-        let old = json!({"samples": 1_000, "bytes": 1_000_000});
-        let text = table("grist://h:1", &report, Some((Duration::from_secs(2), &old)));
-        for words in [
-            "up 1 h 2 min",
-            "2 of 4,096",
-            "now 1,000 samples/s, 4.0 MB/s",
-            "1.5 cores, 2.2 s of CPU; 3 of 256 wait; 7 sent raw",
-            "2,000 cut (5.0 MB)",
-            "train (60,000 samples, digest 001122334455)",
-            "50 B of 100 B, 5 samples",
-            "75.0 %  750 samples, 7.5 kB",
-            "75.0 %      0.50",
-        ] {
-            assert!(text.contains(words), "{words:?} is missing in\n{text}");
-        }
-        assert!(!text.contains('\u{1b}') && !text.contains("from disk"), "{text}");
-        assert!(
-            table("x", &json!({"sets": [1, {"node": {"served": ["a"], "jobs": [2]}}]}), None).contains('x')
-        );
+        None if first && !args.common.json => line(words),
+        None => Ok(()),
     }
 }

@@ -3,6 +3,9 @@
 mod display;
 mod outcome;
 mod page;
+mod steered;
+
+pub(super) use outcome::seconds;
 
 use super::source::{self, Asked, Source};
 use crate::args::{Falls, ModelArgs, TrainArgs};
@@ -75,7 +78,7 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         identity: identity(&config, &options, &data.train),
     });
     let mut trainer = begin(args, options, &data.train, checkpoint.as_ref())?;
-    let mut display = Display::new(args.common.json);
+    let mut display = Display::new(quiet, data.train.options().steer);
     display.begin(trainer.history())?;
     watched.resumed(trainer.history());
     let ended = trainer.run(Run {
@@ -94,14 +97,14 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
     if ended == Ended::Stopped {
         return Err(stopped(&trainer, checkpoint.as_ref()).into());
     }
-    outcome::conclude(&mut trainer, args.common.json)?;
+    outcome::conclude(&mut trainer, display.steered(), quiet)?;
     let fallbacks = data.train.access().map_or(0, |access| access.fallbacks());
     if fallbacks > 0 {
         let samples = counted(fallbacks, "sample", "samples");
         say(format_args!("{samples} came from the store because the shared node did not give them"));
     }
     for path in args.report.iter().filter(|path| !page::is_page(path)) {
-        outcome::write(path, &mut trainer)?;
+        outcome::write(path, &mut trainer, display.steered())?;
         if !quiet {
             say(format_args!("report written to {}", name(path.display())));
         }

@@ -22,6 +22,7 @@ mod resume;
 mod serve;
 mod simulate;
 mod train;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -3,6 +3,7 @@
 //! The browser is a headless Chromium; where there is none (`CHROMIUM` names one) those tests say so and are passed over.
 
 use crate::train::shipped;
+use crate::watch::{BAD_START, unpacked};
 use crate::{Place, text};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -156,6 +157,32 @@ fn a_browser_shows_every_part_of_a_saved_page_and_clicks_work() {
     let html = fs::read_to_string(place.path("r.html")).unwrap();
     let met = meet(&browser, &place, &html.replace("</body>", CLICKS));
     assert!(met.matches(": true").count() == 16 && !met.contains(": false"), "{met}");
+}
+
+#[test]
+fn decisions_and_regions_are_seen() {
+    let place = Place::new();
+    let data = unpacked(&place);
+    let more = [
+        "--set",
+        "cache.policy=score",
+        "--set",
+        "cache.stand_ins=true",
+        "--selection",
+        "bucket",
+        "--report",
+        "r.html",
+    ];
+    place.run(&[&["train", &data][..], &BAD_START, &more].concat()).good();
+    let html = fs::read_to_string(place.path("r.html")).unwrap();
+    assert!(html.contains("\"regions\":{\"cold\":"), "the report tells the regions");
+    let Some(browser) = browser() else { return };
+    let page = dom(&browser, &place, &format!("file://{}", text(&place.path("r.html"))));
+    for words in
+        ["What was decided, and why", "class=\"tag kept\"", "predicted", "Hit ratio by region", "hot region"]
+    {
+        assert!(page.contains(words), "{words} is missing");
+    }
 }
 
 /// A training that shows its page, and where.

@@ -23,13 +23,15 @@ function nodeView() {
     charts.served.set({ xs, series: used.map(([name, color, i]) => column(name, color, per((one) => one.served[i]))) });
     charts.bytes.set({ xs, series: used.map(([name, color, i]) => column(name, color, per((one) => one.served_bytes[i]))) });
     const ratio = gaps.map(([now, then]) => { const all = sum(now.served) - sum(then.served), missed = now.served[3] + now.served[4] - then.served[3] - then.served[4]; return all > 0 ? 1 - missed / all : null; });
-    charts.hits.set({ xs, series: [column('hits', 'var(--accent)', ratio)] });
+    const region = (i) => gaps.map(([now, then]) => { const all = sum(now.served) - sum(then.served); return all > 0 ? (now.region_hits[i] - then.region_hits[i]) / all : null; });
+    const regions = setsOf(node).some((set) => set.node.regions);
+    charts.hits.set({ xs, series: [column('hits', 'var(--accent)', ratio), ...(regions ? [column('hot region', 'var(--decode)', region(0)), column('cold region', 'var(--disk)', region(1))] : [])] });
     charts.held.set({ xs, series: [column('memory', 'var(--good)', gaps.map(([now]) => now.memory_bytes)), ...(points.some((one) => one.disk_bytes > 0) ? [column('disk', 'var(--disk)', gaps.map(([now]) => now.disk_bytes))] : [])] });
     charts.ops.set({ xs, series: [column('busy cores', 'var(--ops)', per((one) => one.op_cpu_s))] });
     const wanted = [charts.served, charts.hits, charts.bytes, charts.held, ...(node.ops?.cores > 0 ? [charts.ops] : [])].map((chart) => chart.root);
     if (grid.childElementCount !== wanted.length) grid.replaceChildren(...wanted);
     const last = per((one) => sum(one.served)), lastBytes = per((one) => sum(one.served_bytes));
-    const sets = node.sets || [], jobs = sets.flatMap((set) => set.node.jobs.map((job) => [set.name, job]));
+    const sets = setsOf(node), jobs = sets.flatMap((set) => set.node.jobs.map((job) => [set.name, job]));
     const served = sum(sets.flatMap((set) => set.node.served)), missed = sum(sets.flatMap((set) => [set.node.served[3], set.node.served[4]]));
     numbers.speed.set(rate(last.at(-1) ?? 0), '', `${grouped(node.samples)} in all`, spark(last.slice(-60), 160, 26));
     numbers.bytes.set(...bytes(lastBytes.at(-1) ?? 0).split(' '), `${bytes(node.bytes)} in all`, spark(lastBytes.slice(-60), 160, 26));
@@ -42,12 +44,14 @@ function nodeView() {
   return { root, update };
 }
 
+const setsOf = (node) => node.sets || [];
+
 function nodeTables(node, sets, jobs) {
   const cell = (value, left) => h('td', { class: left ? 'l' : '' }, value);
   const head = (...names) => h('tr', {}, names.map((name, i) => h('th', { class: i < 2 ? 'l' : '', scope: 'col' }, name)));
   const part = (held, most) => (most > 0 ? `${bytes(held)} of ${bytes(most)}` : 'none');
   const out = [h('h2', {}, 'Data sets'), h('div', { class: 'card scroll' }, h('table', {}, h('thead', {}, head('data set', 'memory', 'disk', 'samples', 'hits', 'store reads', 'read ahead', 'stand-ins')),
-    h('tbody', {}, sets.map((set) => h('tr', {}, cell(set.name, true), cell(part(set.node.memory_bytes, set.node.memory_bytes_max), true), cell(set.node.disk_off ? `off: ${set.node.disk_off}` : part(set.node.disk_bytes, set.node.disk_bytes_max)), cell(grouped(set.node.samples)), cell(share(set.hit_ratio, 1)), cell(`${grouped(set.node.store_reads)} (${bytes(set.node.store_bytes)})`), cell(grouped(set.node.prefetched)), cell(grouped(set.node.stand_ins)))))))];
+    h('tbody', {}, sets.map((set) => h('tr', {}, cell(set.name, true), cell(set.node.regions ? `${part(set.node.regions.hot_bytes, set.node.regions.hot_bytes_max)} hot, ${part(set.node.regions.cold_bytes, set.node.regions.cold_bytes_max)} cold` : part(set.node.memory_bytes, set.node.memory_bytes_max), true), cell(set.node.disk_off ? `off: ${set.node.disk_off}` : part(set.node.disk_bytes, set.node.disk_bytes_max)), cell(grouped(set.node.samples)), cell(share(set.hit_ratio, 1)), cell(`${grouped(set.node.store_reads)} (${bytes(set.node.store_bytes)})`), cell(grouped(set.node.prefetched)), cell(grouped(set.node.stand_ins)))))))];
   if (jobs.length) out.push(h('h2', {}, 'Jobs'), h('div', { class: 'card scroll' }, h('table', {}, h('thead', {}, head('job', 'data set', 'epoch', 'requests', 'hits', 'caching helps')),
     h('tbody', {}, jobs.map(([set, job]) => h('tr', {}, cell(job.name || `job ${job.id}`, true), cell(set, true), cell(grouped(job.epoch)), cell(grouped(job.requests)), cell(share(job.requests ? job.hits / job.requests : null, 1)), cell(known(job.benefit) ? share(job.benefit) : '–')))))));
   const ops = node.ops;

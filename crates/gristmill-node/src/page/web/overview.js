@@ -57,6 +57,7 @@ function overview() {
     learn: new Chart({ title: 'Learning', note: 'The share that was right.', kind: 'lines', max: 1, format: percent }),
     kept: new Chart({ title: 'Kept share', note: 'The part of the data set that an epoch trains on.', kind: 'lines', max: 1, format: percent }),
     hits: new Chart({ title: 'Hit ratio by tier', note: 'Where samples came from.', kind: 'bars', max: 1, format: percent }),
+    regions: new Chart({ title: 'Hit ratio by region', note: 'Samples that the hot region of the cache had (high scores), and the cold one (packs).', kind: 'bars', max: 1, format: percent }),
     bytes: new Chart({ title: 'Bytes by tier', note: 'What each tier gave.', kind: 'bars', format: (v) => bytes(v) }),
     stages: new Chart({ title: 'Split stages', note: 'In which form samples crossed the link.', kind: 'bars', format: (v) => grouped(v) }),
     link: new Chart({ title: 'Bytes over the link', note: 'As they came, and as raw samples would have been.', kind: 'lines', format: (v) => bytes(v) }),
@@ -87,6 +88,8 @@ function overview() {
     const used = TIERS.filter(([name]) => all.some((row) => tier(row, name, 'samples') > 0));
     const total = (row) => (row.report.tiers || []).reduce((sum, one) => sum + one.samples, 0);
     show(charts.hits, used.length && { xs, running, series: used.map(([name, color]) => column(name, color, (row) => (total(row) ? tier(row, name, 'samples') / total(row) : null))) });
+    const regions = all.some((row) => row.report.regions);
+    show(charts.regions, regions && { xs, running, series: [['hot', 'var(--decode)'], ['cold', 'var(--accent)']].map(([name, color]) => column(`${name} region`, color, (row) => (row.report.regions && total(row) ? row.report.regions[name] / total(row) : null))) });
     const read = all.some((row) => row.report.bytes > 0);
     show(charts.bytes, used.length ? { xs, running, series: used.map(([name, color]) => column(name, color, (row) => tier(row, name, 'bytes'))) }
       : read && { xs, running, note: all.some((row) => row.report.from_memory) ? 'Read from memory, where the whole data set is held.' : 'Read from the store.', series: [column(all.some((row) => row.report.from_memory) ? 'memory' : 'store', 'var(--store)', (row) => row.report.bytes)] });
@@ -95,7 +98,8 @@ function overview() {
     const wanted = Object.values(charts).filter((chart) => shown.has(chart)).map((chart) => chart.root);
     if (exchange.childElementCount) wanted.push(exchangeCard);
     if (wanted.length !== grid.childElementCount || wanted.some((one, i) => grid.children[i] !== one)) grid.replaceChildren(...wanted);
-    if (told !== S.decided) { told = S.decided; decided.replaceChildren(...decisions()); }
+    const news = `${S.decided} ${S.ended} ${S.epochs.length > 1}`;
+    if (told !== news) { told = news; decided.replaceChildren(...decisions()); }
   }
 
   function splitCharts(all, xs, running, column) {
@@ -155,17 +159,28 @@ function sentence(last) {
   if (kept(last) < 0.995) out.push(` It trains on ${share(kept(last))} of the data.`);
   if (last.report.selection?.bottleneck) out.push(h('small', { class: 'soft' }, `Measured before it: ${last.report.selection.bottleneck}.`));
   const decided = [...S.decisions].sort((a, b) => b.epoch - a.epoch)[0];
-  if (decided) out.push(h('small', {}, h('a', { href: '#overview', onclick: (e) => { e.preventDefault(); $('decided')?.scrollIntoView(); } }, 'Last decision'), ` before epoch ${decided.epoch + 1}: ${decided.knob} ${decided.from} → ${decided.to}${known(decided.predicted) ? `, predicted ${times(decided.predicted)}` : ''}${known(decided.measured) ? `, measured ${times(decided.measured)}` : ''}.`));
+  if (decided) out.push(h('small', {}, h('a', { href: '#overview', onclick: (e) => { e.preventDefault(); $('decided')?.scrollIntoView(); } }, 'Last decision'), ` before epoch ${decided.epoch + 1}: ${decided.knob} ${decided.from} → ${decided.to}${lower(decided.action) === 'undone' ? ', undone' : lower(decided.action) === 'kept' ? ', kept' : ''}${known(decided.predicted) ? `, predicted ${times(decided.predicted)}` : ''}${known(decided.measured) ? `, measured ${times(decided.measured)}` : ''}.`));
   return out;
 }
 
+// What became of a decision, as a word and the sentence behind it.
+const ACTIONS = {
+  moved: ['on trial', 'Moved for this epoch; how much it brings is known after it.'],
+  kept: ['kept', 'It helped, so it stays.'],
+  undone: ['undone', 'It did not help, so it was taken back.'],
+  told: ['told', 'Not a trial: decided elsewhere, and told here.'],
+};
+
 function decisions() {
-  if (!S.decisions.length) return [];
+  if (!S.decisions.length) return S.epochs.length > 1 ? [h('h2', { id: 'decided' }, 'What was decided, and why'), h('p', { class: 'soft' }, 'Nothing was moved: no other setting promised to be faster, or every knob is pinned.')] : [];
   const most = Math.max(1, ...S.decisions.flatMap((one) => [one.predicted, one.measured]).filter(known));
-  const bar = (name, value, got) => [h('span', {}, name), h('div', { class: got ? 'got' : '' }, h('i', { style: { width: `${(known(value) ? value / most : 0) * 100}%` } })), h('b', {}, times(value))];
-  const list = [...S.decisions].sort((a, b) => b.epoch - a.epoch).slice(0, 100).map((one) => h('li', { class: 'card decision' },
-    h('div', { class: 'when' }, `epoch ${one.epoch + 1}`),
-    h('div', {}, h('code', {}, one.knob), ` ${one.from} → ${one.to}`, h('span', { class: `tag ${/undo|undone|revert/.test(one.action) ? 'undone' : /mov/.test(one.action) ? 'moved' : ''}` }, one.action), h('p', { class: 'soft' }, one.reason)),
-    known(one.predicted) || known(one.measured) ? h('div', { class: 'pm' }, bar('predicted', one.predicted), bar('measured', one.measured, true)) : h('div', {})));
-  return [h('h2', { id: 'decided' }, 'What was decided, and why'), h('ul', { class: 'decisions' }, list)];
+  const bar = (name, value, got, absent) => [h('span', {}, name), h('div', { class: got ? 'got' : '' }, h('i', { style: { width: `${(known(value) ? value / most : 0) * 100}%` } })), h('b', {}, known(value) ? times(value) : absent)];
+  const list = [...S.decisions].sort((a, b) => b.epoch - a.epoch).slice(0, 100).map((one) => {
+    const action = lower(one.action), [word, why] = ACTIONS[action] || [one.action, ''];
+    return h('li', { class: 'card decision' },
+      h('div', { class: 'when' }, `epoch ${one.epoch + 1}`),
+      h('div', {}, h('code', {}, one.knob), ` ${one.from} → ${one.to}`, h('span', { class: `tag ${ACTIONS[action] ? action : ''}`, title: why }, word), h('p', { class: 'soft' }, one.reason)),
+      known(one.predicted) || known(one.measured) ? h('div', { class: 'pm', title: 'Times faster than the epoch before' }, bar('predicted', one.predicted, false, '–'), bar('measured', one.measured, true, action === 'moved' && !S.ended ? 'to come' : '–')) : h('div', {}));
+  });
+  return [h('h2', { id: 'decided' }, 'What was decided, and why'), h('p', { class: 'soft' }, 'One knob at a time, before an epoch. Predicted is what the simulator promised, measured what the epoch brought, both as times faster.'), h('ul', { class: 'decisions' }, list)];
 }

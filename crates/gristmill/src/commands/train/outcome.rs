@@ -1,6 +1,7 @@
 //! What a training came to: the summary at its end, and the reports it writes.
 
 use super::display::Shown;
+use super::steered::Steered;
 use super::write_file;
 use crate::output::{json, line, size};
 use crate::plot::{Series, Words, lines};
@@ -47,23 +48,23 @@ impl Total {
         }
     }
 
-    fn json(&self, trainer: &mut Trainer) -> Value {
+    fn json(&self, trainer: &mut Trainer, steered: &Steered) -> Value {
         let [fetch, decode, ops, hand_over] = self.waits_ms;
         json!({
             "total": true, "epochs": trainer.history().len(), "accuracy": self.accuracy, "tested": self.tested,
             "kept_share": self.kept_share, "trained_share": self.trained_share,
             "wall_ms": self.wall_ms, "cpu_ms": self.cpu_ms, "wait_ms": self.waits_ms.iter().sum::<f64>(),
             "wait_fetch_ms": fetch, "wait_decode_ms": decode, "wait_ops_ms": ops, "wait_hand_over_ms": hand_over,
-            "bytes": self.bytes, "fingerprint": format!("{:016x}", trainer.fingerprint()),
+            "bytes": self.bytes, "decisions": steered.all(), "fingerprint": format!("{:016x}", trainer.fingerprint()),
         })
     }
 }
 
 /// Prints what the training came to.
-pub(super) fn conclude(trainer: &mut Trainer, as_json: bool) -> Result<()> {
+pub(super) fn conclude(trainer: &mut Trainer, steered: &Steered, as_json: bool) -> Result<()> {
     let total = Total::of(trainer.history());
     if as_json {
-        let value = total.json(trainer);
+        let value = total.json(trainer, steered);
         return json(&value);
     }
     let waited: f64 = total.waits_ms.iter().sum();
@@ -95,7 +96,7 @@ pub(super) fn conclude(trainer: &mut Trainer, as_json: bool) -> Result<()> {
         let row = format!("  {what:<26} {:>8} {:>4.0} %  {bar}", seconds(ms), share * 100.0);
         line(row.trim_end())?;
     }
-    Ok(())
+    steered.summary().iter().try_for_each(line)
 }
 
 /// Whether a report can be written there, before hours are spent on it.
@@ -116,10 +117,10 @@ pub(super) fn check(path: &Path) -> Result<()> {
 }
 
 /// Writes a report in the form that its name asks for.
-pub(super) fn write(path: &Path, trainer: &mut Trainer) -> Result<()> {
+pub(super) fn write(path: &Path, trainer: &mut Trainer, steered: &Steered) -> Result<()> {
     if path.extension().is_some_and(|ending| ending == "json") {
-        let total = Total::of(trainer.history()).json(trainer);
-        let rows: Vec<Shown<'_>> = trainer.history().iter().map(Shown::new).collect();
+        let total = Total::of(trainer.history()).json(trainer, steered);
+        let rows: Vec<Shown<'_>> = trainer.history().iter().map(|row| Shown::new(row, steered)).collect();
         let whole = json!({ "total": total, "epochs": rows });
         let text = serde_json::to_string_pretty(&whole).context("cannot write JSON")?;
         return write_file(path, &(text + "\n"));

@@ -5,18 +5,13 @@
 use crate::output::{complain, name, say};
 use anyhow::Result;
 use gristmill_core::family::Families;
-use gristmill_node::config::{Config, Origin};
+use gristmill_node::config::Config;
 use gristmill_node::loader::Loader;
 use gristmill_node::page::{self, Listening, Outcome, Page, Progress};
 use gristmill_node::report::EpochReport;
 use gristmill_node::{Error, Kind};
 use gristmill_train::{EpochRow, Event, Live};
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-
-/// Settings that are always shown; others are when somebody set them.
-const SHOWN: [&str; 6] =
-    ["selection.kind", "selection.families", "cache.size", "split.mode", "loader.batch", "loader.seed"];
 
 /// The page of a training, if one was asked for.
 pub(super) struct Watched {
@@ -33,12 +28,8 @@ pub(super) fn is_page(path: &Path) -> bool {
 
 /// Says now what would keep a page from being written at the end.
 pub(super) fn check(path: &Path) {
-    let existed = path.exists();
-    match OpenOptions::new().append(true).create(true).open(path) {
-        // What was not there before is not left behind empty.
-        Ok(_) if !existed => drop(std::fs::remove_file(path)),
-        Ok(_) => {}
-        Err(e) => without(&Error::io("write the report", path.display(), e)),
+    if let Err(error) = page::check_file(path) {
+        without(&error);
     }
 }
 
@@ -55,11 +46,7 @@ impl Watched {
         if options.listen.is_empty() && files.is_empty() {
             return Ok(Watched { page: None, files, _listening: None });
         }
-        let told = |(key, _, origin): &(&gristmill_node::config::Key, String, &Origin)| {
-            SHOWN.contains(&key.name) || **origin != Origin::Default
-        };
-        let settings = config.rows().filter(told).map(|(key, value, _)| (key.name.to_string(), value));
-        let settings = settings.filter(|(_, value)| !value.is_empty()).collect();
+        let settings = page::shown(config);
         let page = Page::new(loader.shared_set(), options, loader.options().pixels_max, settings)?;
         families.iter().for_each(|families| page.families(families));
         let mut listening = None;
