@@ -148,6 +148,11 @@ impl Running {
         }
     }
 
+    /// So many are under way, the one that is asked for now included.
+    pub(crate) fn under_way(&self, reads: usize) {
+        self.measured.asked(reads);
+    }
+
     /// Nothing was under way until now.
     pub(crate) fn idle(&self) {
         self.measured.idle();

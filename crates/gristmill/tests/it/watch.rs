@@ -220,7 +220,7 @@ fn a_run_is_watched_by_its_page() {
     let mut command = place.command(&more);
     let mut training = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(training.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let url = said.filter_map(|line| Some(line.strip_prefix("page: ")?.to_string())).next().unwrap();
+    let url = said.find_map(|line| Some(line.strip_prefix("page: ")?.to_string())).unwrap();
     let once = place.run(&["status", &url]).good().out;
     assert!(once.contains("1,000 samples") && once.contains("few-images-idx3-ubyte"), "{once}");
     let state = &place.run(&["status", &url, "--json"]).good().json()[0];
