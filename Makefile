@@ -6,7 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 BIN := target/release/gristmill
 
-.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-split bench-exchange bench-simulator reference clean
+.PHONY: help demo test lint unit parity python page-test bench-page setup setup-mpi build mpi venv bench-load bench-scale bench-peers bench-selection bench-cache bench-soak bench-abuse bench-split bench-exchange bench-exchange-link bench-simulator bench-all reference clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -87,6 +87,14 @@ bench-cache: build venv ## Caches from a slow store, on the small model and on C
 	@run="compare cache bench/work/selection-data/fashion-mnist/train-images-idx3-ubyte --epochs 30"; \
 	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/cache-small-model.txt
 
+bench-all: build venv ## All of it, steered, against a plain loop, on the small model and on PyTorch, into bench/results (an hour; goes on where it was stopped)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@mkdir -p bench/work; run="compare all --keep bench/work/all-small-model.jsonl --svg bench/results/all.svg"; \
+	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/all-small-model.txt; \
+	run="compare all --bad-start --scenario a,b,c"; \
+	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/all-bad-start.txt
+	@$(PYTHON) bench/all.py --out bench/results/all-torch.txt
+
 bench-simulator: build ## Simulated epochs against measured ones of four ranks, into bench/results (some minutes)
 	@python3 bench/simulator.py --binary $(BIN) --out bench/results/simulator.txt
 
@@ -106,6 +114,10 @@ bench-exchange: build venv ## Local, partial and global shuffling at up to 2,048
 	  $(BIN) compare exchange "$$data/train-images-idx3-ubyte.gz" $$run; } | tee bench/results/exchange-small-model.txt
 	@$(PYTHON) bench/exchange.py --data fashion-mnist --out bench/results/exchange-normnet.txt --svg bench/results/exchange-normnet.svg
 
+bench-exchange-link: mpi venv ## What ranks wait for the exchange over one link of 1 Gbit/s, under mpirun and torchrun; as root, into bench/results
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
+	@$(PYTHON) bench/exchange_link.py --binary $(BIN) --torch
+
 bench-scale: build ## Ten million samples: open time, memory, order
 	@{ echo "command: make bench-scale"; $(BIN) bench scale --samples 10000000; } | tee bench/results/scale.txt
 
@@ -113,8 +125,11 @@ bench-soak: build venv ## An hour at full load: does a node keep to its memory l
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
 	@$(PYTHON) bench/soak.py --out bench/results/soak.txt
 
+bench-abuse: build ## A node among 10,000 silent connections and a minute of random bytes, into bench/results
+	@{ echo "command: make bench-abuse"; python3 bench/abuse.py --binary $(BIN); } | tee bench/results/abuse.txt
+
 reference: build ## Print the reference pages anew
-	@$(BIN) config reference > docs/reference/settings.md
+	@for page in settings commands metrics; do $(BIN) config reference $$page > docs/reference/$$page.md; done
 
 clean: ## Remove what was built and made
 	@rm -rf target $(VENV) data/demo bench/work

@@ -17,13 +17,13 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
-from gristmill.peers import Peers, Posted, peers_here
+from gristmill.peers import Peers, Posted, late, peers_here
 
 __all__ = ["PATIENCE_S", "Exchange", "Speaker", "exchange_settings", "patience_of", "refuse"]
 
@@ -48,10 +48,17 @@ def exchange_settings(exchange: float | str | None, hold: str | PathLike[str] | 
     return settings
 
 
-def patience_of(settings: Mapping[str, Any]) -> float:
-    """How long ranks wait for each other, before the engine has read the settings."""
+def patience_of(settings: Sequence[tuple[str, str]], config: str | PathLike[str] | None) -> float | None:
+    """How long ranks wait for each other, for a rank whose engine could not be made; none if it would not exchange."""
+    patience_ms = _gristmill.exchange_patience_ms(settings, config)
+    if patience_ms is not None:
+        return patience_ms / 1e3
+    # Settings that cannot be read may still say that there is an exchange.
+    given = dict(settings)
+    if given.get("exchange.fraction", "off") == "off":
+        return None
     try:
-        return float(settings.get("exchange.patience_ms", PATIENCE_S * 1e3)) / 1e3
+        return float(given.get("exchange.patience_ms", PATIENCE_S * 1e3)) / 1e3
     except ValueError:
         return PATIENCE_S
 
@@ -60,7 +67,7 @@ def refuse(error: GristmillError, rank_world: tuple[int, int], patience_s: float
     """Tells the other ranks that this one cannot begin, so that none waits for it."""
     try:
         peers = peers_here(rank_world, patience_s)
-    except ConfigError:
+    except GristmillError:
         # There is no way to tell anybody; what is wrong here is the better thing to say.
         return
     speaker = Speaker(peers)
@@ -140,12 +147,7 @@ class Speaker:
         return self.call(lambda: self._peers.gather(mine), patience_s)
 
     def _late(self, patience_s: float) -> GristmillError:
-        ranks = sorted(self._peers.missing or {peer for peer, _ in self._outstanding()})
-        who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "another rank"
-        return GristmillError(
-            f"{who} did not come within {patience_s:.0f} s (look at why it ended or hangs; exchange.patience_ms is how "
-            "long the others wait)"
-        )
+        return late(sorted(self._peers.missing or {peer for peer, _ in self._outstanding()}), patience_s)
 
     def stop(self) -> None:
         """Ends the thread, and what it may be doing."""
@@ -167,7 +169,7 @@ class Speaker:
 
 def _close(engine: _gristmill.Exchange, speaker: Speaker) -> None:
     """Ends the thread. An exchange under way is not concluded; one that is, is written down."""
-    engine.sweep()
+    engine.rest()
     speaker.stop()
 
 
@@ -263,4 +265,4 @@ class Exchange:
         self._speaker.call(lambda: self._move(self._rounds - 1), self._patience_s)
         self._engine.conclude(self.gather(self._engine.settle()))
         self._engine.waited((time.monotonic() - began) * 1e3)
-        self._speaker.begin(self._engine.sweep)
+        self._engine.sweep_later()

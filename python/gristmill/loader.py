@@ -247,8 +247,9 @@ class Loader(Shown, Chooser, Generic[A]):
                 os.fspath(source), recipe_text(recipe), text, config=config, rebuild=rebuild
             )
         except GristmillError as error:
-            if "exchange.fraction" in pairs and self._rank_world[1] > 1:
-                refuse(error, self._rank_world, patience_of(pairs))
+            patience_s = patience_of(text, config)
+            if patience_s is not None and self._rank_world[1] > 1:
+                refuse(error, self._rank_world, patience_s)
             raise
         self._choice = self._engine.choice
         part = self._engine.exchange

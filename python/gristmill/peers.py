@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import sys
 import time
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 
 from gristmill.errors import ConfigError, GristmillError
 
-__all__ = ["Message", "MpiPeers", "Peers", "Posted", "TorchPeers", "launcher_rank", "mpi_is_here", "peers_here"]
+__all__ = ["Message", "MpiPeers", "Peers", "Posted", "TorchPeers", "late", "launcher_rank", "mpi_is_here", "peers_here"]
 
 #: A message: the other rank, its number, and the bytes (to be read from, or to be filled).
 Message = tuple[int, int, bytearray]
@@ -29,6 +30,10 @@ Message = tuple[int, int, bytearray]
 _WORDS_BYTES_MAX = 1 << 30
 #: Waiting has its limit where somebody waits for it; this is only so that nothing waits for ever.
 _LONG = timedelta(days=7)
+#: Numbers the times at which the ranks of a process group made loaders: all of them make theirs in the same order.
+_MEETINGS = itertools.count()
+#: What MPI calls the message that says that a rank is there.
+_HERE_TAG = 31_417
 #: Pairs of rank and number of ranks, as launchers put them into the environment.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),
@@ -133,6 +138,15 @@ def _length(peer: int, head: bytes | bytearray) -> int:
     return length
 
 
+def late(ranks: Sequence[int], patience_s: float) -> GristmillError:
+    """What is said when ranks do not come."""
+    who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "another rank"
+    return GristmillError(
+        f"{who} did not come within {patience_s:.0f} s (look at why it ended or hangs; exchange.patience_ms is how "
+        "long the others wait)"
+    )
+
+
 class TorchPeers:
     """Over a process group of its own, with gloo. Its threads move the bytes."""
 
@@ -145,8 +159,35 @@ class TorchPeers:
         self.rank: int = dist.get_rank()
         self.world: int = dist.get_world_size()
         self.missing: set[int] = set()
-        # All ranks come here together; one that does not is an error of this call after its timeout.
-        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s))
+        try:
+            self._meet(dist.distributed_c10d._get_default_store(), patience_s)
+            self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s))
+        except RuntimeError as error:
+            why = str(error).partition(". ")[0].partition("\n")[0]
+            raise GristmillError(f"the ranks could not connect to each other: one of them is gone ({why})") from error
+
+    def _meet(self, store: Any, patience_s: float) -> None:
+        """Waits until all ranks make their loader. Making a group would wait too, but could not say who is missing."""
+        # Ranks that torchrun has started again may find the store as those before them left it.
+        place = f"gristmill/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_MEETINGS)}"
+        until = time.monotonic() + patience_s
+        store.set(f"{place}/{self.rank}", "here")
+        here = store.add(f"{place}/here", 1)
+        pause = 1e-3
+        while here < self.world or store.check([f"{place}/given up"]):
+            if store.check([f"{place}/given up"]):
+                # Everybody says the same, also who comes too late.
+                raise GristmillError(store.get(f"{place}/given up").decode())
+            if time.monotonic() > until:
+                missing = [rank for rank in range(self.world) if not store.check([f"{place}/{rank}"])]
+                if not missing:
+                    return
+                error = late(missing, patience_s)
+                store.set(f"{place}/given up", str(error))
+                raise error
+            time.sleep(pause)
+            pause = min(pause * 2, 0.1)
+            here = store.add(f"{place}/here", 0)
 
     def _tensor(self, memory: bytearray) -> Any:
         return self._torch.frombuffer(memory, dtype=self._torch.uint8) if memory else self._torch.empty(0)
@@ -236,10 +277,31 @@ class MpiPeers:
             raise ConfigError("the exchange needs an MPI that several threads may call (MPI_THREAD_MULTIPLE)")
         self.rank: int = MPI.COMM_WORLD.Get_rank()
         self.world: int = MPI.COMM_WORLD.Get_size()
-        self._comm, request = MPI.COMM_WORLD.Idup()
         until = time.monotonic() + patience_s
+        self._meet(MPI.COMM_WORLD, until, patience_s)
+        self._comm, request = MPI.COMM_WORLD.Idup()
         if not self._poll(request.Test, until):
-            raise GristmillError(f"a rank did not make its loader within {patience_s:.0f} s")
+            raise late([], patience_s)
+
+    def _meet(self, comm: Any, until: float, patience_s: float) -> None:
+        """Waits until all ranks make their loader. Making a communicator would wait as well, but could not say who is
+        missing."""
+        others = _others(self)
+        words = bytearray(1)
+        heard = {peer: bytearray(1) for peer in others}
+        sends = [comm.Isend(self._bytes(words), peer, _HERE_TAG) for peer in others]
+        receives = {peer: comm.Irecv(self._bytes(heard[peer]), peer, _HERE_TAG) for peer in others}
+
+        def all_here() -> bool:
+            for peer in [peer for peer, request in receives.items() if request.Test()]:
+                del receives[peer]
+            return not receives and self._mpi.Request.Testall(sends)
+
+        if not self._poll(all_here, until):
+            missing = sorted(receives)
+            for request in receives.values():
+                request.Cancel()
+            raise late(missing, patience_s)
 
     def _poll(self, done: Callable[[], bool], until: float | None = None) -> bool:
         """Asks again and again, ever more seldom; False when the time is over."""

@@ -99,6 +99,11 @@ class Report:
             notes.append(
                 f"selection {selection['kind']}: {kept:,} of {samples:,} samples ({share:.0%}): {selection['reason']}"
             )
+            shares = selection.get("class_shares") or []
+            if len(shares) > 1 and min(shares) < 1:
+                notes.append(f"classes keep {min(shares):.0%} to {max(shares):.0%} of their samples")
+            if selection.get("guard"):
+                notes.append(f"accuracy: {selection['guard']}")
             if selection.get("unknown"):
                 notes.append(f"{selection['unknown']} reports of the trainer were no numbers")
         if (ratio := self.hit_ratio) is not None:

@@ -4,9 +4,11 @@
 
 use crate::enter;
 use crate::error::named;
+use gristmill_node::config::Config;
 use gristmill_node::exchange::{Due, Exchanger};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +33,20 @@ impl Exchange {
 #[pyfunction]
 pub(crate) fn refusal<'py>(py: Python<'py>, rank: u32, why: &str) -> Bound<'py, PyBytes> {
     PyBytes::new(py, &gristmill_node::exchange::refusal(rank, why))
+}
+
+/// How long ranks wait for each other with these settings; None if they do not exchange, or cannot be read.
+#[pyfunction]
+#[pyo3(signature = (settings, config=None))]
+pub(crate) fn exchange_patience_ms(
+    py: Python<'_>,
+    settings: Vec<(String, String)>,
+    config: Option<PathBuf>,
+) -> Option<u64> {
+    py.detach(move || {
+        let config = Config::load(config.as_deref(), &settings).ok()?;
+        config.settings().loader().exchange.map(|exchange| exchange.patience_ms)
+    })
 }
 
 #[pymethods]
@@ -119,7 +135,7 @@ impl Exchange {
         Ok(PyBytes::new(py, &words))
     }
 
-    /// Makes durable what came, now and then, so that little is left for the end of the epoch.
+    /// Makes durable what came, now and then, so that little is left for the end of the epoch; does not wait for it.
     fn ease(&self, py: Python<'_>) {
         py.detach(|| self.inner.ease());
     }
@@ -129,9 +145,14 @@ impl Exchange {
         enter::short(py, move || self.inner.conclude(&said).map(|_| ()))
     }
 
-    /// Writes down what was concluded, and lets go of what was sent; the next epoch does it if nobody has.
-    fn sweep(&self, py: Python<'_>) {
-        py.detach(|| self.inner.sweep());
+    /// Writes down what was concluded and deletes what was sent, while the next epoch runs.
+    fn sweep_later(&self, py: Python<'_>) {
+        py.detach(|| self.inner.sweep_later());
+    }
+
+    /// Waits until nothing is done behind the training any more.
+    fn rest(&self, py: Python<'_>) {
+        py.detach(|| self.inner.rest());
     }
 
     /// What the exchange of an epoch did so far, as JSON, if it runs or was the last one.

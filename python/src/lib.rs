@@ -35,6 +35,7 @@ fn _gristmill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<orders::ExchangeSimulation>()?;
     module.add_class::<page::Page>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_function(wrap_pyfunction!(exchange::exchange_patience_ms, module)?)?;
     module.add_function(wrap_pyfunction!(exchange::refusal, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)
 }

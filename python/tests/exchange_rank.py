@@ -106,6 +106,11 @@ def run(job: dict[str, Any], out: Any) -> None:
         conform(peers_here((RANK, WORLD), 30.0))
         print(json.dumps({"conforms": True}), file=out, flush=True)
         return
+    if job.get("absent") == RANK:
+        # It has better things to do, or hangs.
+        time.sleep(job["absent_s"])
+        if not job.get("late"):
+            return
     arguments = {**job["arguments"], **job.get("only", {}).get(str(RANK), {})}
     with Traced(job["data"], **arguments) as loader:
         loader.trace = out
@@ -142,7 +147,10 @@ def run(job: dict[str, Any], out: Any) -> None:
 def main() -> None:
     if TORCH:
         dist.init_process_group("gloo")
-    for job in json.loads(Path(sys.argv[1]).read_text()):
+    # Whether torchrun has started this rank again after one of them died.
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    for found in json.loads(Path(sys.argv[1]).read_text()):
+        job = {**found, **found.get("restarted", {})} if restarted else found
         with Path(f"{job['out']}.{RANK}").open("w") as out:
             try:
                 run(job, out)

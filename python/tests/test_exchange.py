@@ -38,6 +38,8 @@ def launch(command: list[str], jobs: list[dict[str, Any]], folder: Path) -> subp
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMP_NUM_THREADS": "1",
+        # Or ranks that torchrun starts again look for each other where the dead ones were (pytorch issue 135712).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     program = str(Path(__file__).with_name("exchange_rank.py"))
     return subprocess.run(
@@ -165,6 +167,35 @@ def check_restarted(folder: Path, expected: list[list[dict[str, Any]]], samples:
     assert sum(report["refilled"] for report in reports) == 0, "nothing that was held had to be read again"
 
 
+def absent_jobs(numbers: str, folder: Path) -> list[dict[str, Any]]:
+    """A rank that is late, one that never comes, and one whose exchange is in a config file and that cannot begin."""
+    config = folder / "exchange.toml"
+    config.write_text("[exchange]\nfraction = 0.3\npatience_ms = 30000\n")
+    arguments = {**ARGUMENTS, "recipe": "mnist"}
+    plain = {key: value for key, value in arguments.items() if key not in ("exchange", "settings")}
+    impatient = {**arguments, "settings": {"exchange.patience_ms": 2000}}
+    job = {"data": numbers, "epochs": 1}
+    return [
+        {**job, "out": str(folder / "late"), "arguments": arguments, "absent": 2, "absent_s": 1.0, "late": True},
+        {
+            **job,
+            "out": str(folder / "config"),
+            "arguments": {**plain, "config": str(config)},
+            "only": {"1": {"recipe": "no-such-recipe"}},
+        },
+        {**job, "out": str(folder / "absent"), "arguments": impatient, "absent": 2, "absent_s": 4.0},
+    ]
+
+
+def check_absent(folder: Path) -> None:
+    assert all(len(rank) > 0 for rank in batches(folder / "late"))
+    for rank, found in enumerate(lines(folder / "config")):
+        assert "no-such-recipe" in found[0]["error"]
+        assert rank == 1 or "rank 1 cannot take part" in found[0]["error"]
+    for rank, found in enumerate(lines(folder / "absent")):
+        assert rank == 2 or "rank 2 did not come within 2 s" in found[0]["error"], found
+
+
 def kill_jobs(photos: Path, folder: Path) -> list[dict[str, Any]]:
     arguments = {**ARGUMENTS, "recipe": PICTURES, "hold": str(folder / "slices")}
     job = {"data": str(photos), "epochs": EPOCHS, "arguments": arguments}
@@ -250,6 +281,21 @@ def test_torchrun_gives_what_threads_give_and_survives_a_kill(
     for name in ("idx", "photos"):
         assert batches(tmp_path / name) == expected[name]
     check_told(tmp_path)
+    check_restarted(tmp_path, expected["photos"], 120)
+
+
+@pytest.mark.parametrize("command", [MPIRUN, TORCHRUN], ids=["mpirun", "torchrun"])
+def test_a_rank_that_does_not_come_is_named(command: list[str], numbers: str, tmp_path: Path) -> None:
+    done = launch(command, absent_jobs(numbers, tmp_path), tmp_path)
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    check_absent(tmp_path)
+
+
+def test_torchrun_restarts_the_ranks_itself(photos: Path, expected: Any, tmp_path: Path) -> None:
+    killed, again = kill_jobs(photos, tmp_path)
+    job = {**killed, "restarted": {"out": again["out"], "goes_on": True, "kill": None}}
+    done = launch([*TORCHRUN, "--max-restarts=1"], [job], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
     check_restarted(tmp_path, expected["photos"], 120)
 
 

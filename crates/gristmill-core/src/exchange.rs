@@ -20,7 +20,7 @@ mod steps;
 #[expect(clippy::float_cmp, reason = "these values are exact")]
 mod tests;
 
-pub use lay_out::LaidOut;
+pub use lay_out::{Active, LaidOut};
 pub use measure::next_fraction;
 
 use crate::Invalid;

@@ -187,13 +187,15 @@ impl Families {
     }
 
     /// Of the selection `ids`, at most one member of each family; the order stays. Which one changes from epoch to
-    /// epoch, so that a member that is always selected is kept at least once in as many epochs as it has relatives.
-    pub fn remove(&self, ids: &[u32], epoch: u64, seed: u64) -> Vec<u32> {
+    /// epoch, so that a member that is always selected is kept at least once in as many epochs as it has relatives. Those
+    /// in `always` (ids in ascending order) stay whoever their relatives are, and are kept before others.
+    pub fn remove(&self, ids: &[u32], epoch: u64, seed: u64, always: &[u32]) -> Vec<u32> {
         let mut selected = vec![0_u64; self.of.len().div_ceil(64)];
         for &id in ids.iter().filter(|id| (**id as usize) < self.of.len()) {
             selected[id as usize / 64] |= 1 << (id % 64);
         }
         let is_selected = |id: u32| selected[id as usize / 64] >> (id % 64) & 1 == 1;
+        let is_always = |id: u32| always.binary_search(&id).is_ok();
         // One look per family, whatever its size: the kept member, once it is known.
         let mut kept = vec![ALONE; self.len()];
         let mut keep = |id: u32| {
@@ -202,10 +204,12 @@ impl Families {
                 let members = self.members_of(family);
                 let first = key(&[seed, Purpose::Selection as u64, members[0].into()]);
                 let turn = (first.wrapping_add(epoch) % members.len() as u64) as usize;
-                let turned = members[turn..].iter().chain(&members[..turn]);
-                kept[family] = turned.copied().find(|&member| is_selected(member)).unwrap_or(id);
+                let turned = || members[turn..].iter().chain(&members[..turn]).copied();
+                let stays = turned().find(|&member| is_selected(member) && is_always(member));
+                let any = || turned().find(|&member| is_selected(member));
+                kept[family] = stays.or_else(any).unwrap_or(id);
             }
-            kept[family] == id
+            kept[family] == id || is_always(id)
         };
         ids.iter().copied().filter(|&id| keep(id)).collect()
     }

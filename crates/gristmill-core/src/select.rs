@@ -15,6 +15,7 @@ mod bucket;
 mod floor;
 mod options;
 mod percentile;
+mod probe;
 mod standing;
 mod state;
 #[cfg(test)]
@@ -89,6 +90,12 @@ pub struct Summary {
     pub threshold: Option<f64>,
     /// Whether a small model is to be trained in this epoch.
     pub proxy: bool,
+    /// Samples that were added because they are never skipped.
+    pub for_probe: u32,
+    /// The accuracy on those in the epoch before, 0 to 1, if it was told.
+    pub probe: Option<f64>,
+    /// Why this epoch has everything, if the guard asked for that; else empty.
+    pub guard: String,
     /// Why, in one line.
     pub reason: String,
 }
@@ -111,6 +118,9 @@ impl Pick {
         Pick { ids: (0..samples as u32).collect(), reason: reason.into(), ..Pick::default() }
     }
 }
+
+/// Why an epoch that the guard asked for has everything.
+const GUARDED: &str = "everything, because the guard of accuracy asks for it";
 
 /// What each way has to remember beside the scores.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,6 +145,7 @@ pub struct Selector {
     chosen: Option<Chosen>,
     /// One bit per sample: served in this epoch.
     served: Vec<u64>,
+    probe: probe::Probe,
 }
 
 impl Selector {
@@ -174,7 +185,8 @@ impl Selector {
         let scores = Scores::new(samples, form);
         let served = vec![0; samples.div_ceil(64)];
         let mean_bytes = facts.sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / samples as f64;
-        Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen: None, served })
+        let (chosen, probe) = (None, probe::Probe::default());
+        Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen, served, probe })
     }
 
     /// How it selects.
@@ -242,7 +254,9 @@ impl Selector {
     /// Whether the samples of this epoch are to be forwarded first and trained on only if [`Selector::keep`] says so.
     pub fn judges(&self) -> bool {
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
-        matches!(&self.selection, Selection::BiggestLoser(options) if percentile::forwards_all(options, epoch))
+        let guarded = self.chosen.as_ref().is_some_and(|chosen| !chosen.summary.guard.is_empty());
+        !guarded
+            && matches!(&self.selection, Selection::BiggestLoser(options) if percentile::forwards_all(options, epoch))
     }
 
     /// Which of the samples that were just forwarded are to be trained on; all of them but for `biggest-loser`.
@@ -259,7 +273,9 @@ impl Selector {
         if !judges {
             return Ok(vec![true; ids.len()]);
         }
-        Ok(percentile::keep(options, known, self.facts.seed, epoch, ids, losses))
+        let mut kept = percentile::keep(options, known, self.facts.seed, epoch, ids, losses);
+        kept.iter_mut().zip(ids).for_each(|(kept, &id)| *kept |= self.probe.has(id as usize));
+        Ok(kept)
     }
 
     /// Decides which samples `epoch` has. Asking again for the same epoch gives the same answer.
@@ -273,14 +289,18 @@ impl Selector {
         }
         if before != Some(epoch) {
             self.scores.settle();
-            let mut pick = self.pick(epoch, before, readings);
+            let (accuracy, alarm) = self.heed();
+            let guard = alarm.map_or(String::new(), |alarm| alarm.reason);
+            let mut pick = self.pick(epoch, before, readings, &guard);
+            let for_probe = self.probe.keep(&mut pick);
             let for_classes = floor::keep_classes(&self.facts, self.classes, &self.scores, &mut pick);
-            self.remember(epoch, pick, for_classes);
+            let summary = Summary { for_probe, for_classes, probe: accuracy, guard, ..Summary::default() };
+            self.remember(epoch, pick, summary);
         }
         self.chosen.as_ref().ok_or_else(|| Invalid("no epoch has begun".into()))
     }
 
-    fn pick(&mut self, epoch: u64, before: Option<u64>, readings: &Readings) -> Pick {
+    fn pick(&mut self, epoch: u64, before: Option<u64>, readings: &Readings, guard: &str) -> Pick {
         let samples = self.scores.len();
         if self.selection.needs_feedback() && self.scores.seen.iter().all(|&seen| seen == 0) {
             let first = "the first epoch trains on everything";
@@ -288,9 +308,14 @@ impl Selector {
                 "everything, because the trainer has said nothing: call loader.loss or loader.feedback";
             return Pick::all(samples, if before.is_none() { first } else { silent });
         }
-        let context = Context { facts: &self.facts, scores: &self.scores, epoch, before, readings };
+        let (facts, scores, probe) = (&self.facts, &self.scores, &self.probe);
+        let context = Context { facts, scores, epoch, before, readings, probe, guard };
         match (&self.selection, &mut self.memory) {
-            (Selection::Bucket(options), Memory::Bucket(memory)) => bucket::pick(options, memory, &context),
+            // Its buckets move on in a full epoch, too.
+            (Selection::Bucket(options), Memory::Bucket(memory)) => {
+                bucket::pick(&probe.raised(options), memory, &context)
+            }
+            _ if !guard.is_empty() => Pick::all(samples, GUARDED),
             (Selection::Online(options), _) => baselines::online(options, &context),
             (Selection::ActiveBias(options), Memory::History(history)) => {
                 baselines::active_bias(options, history, &context)
@@ -306,21 +331,32 @@ impl Selector {
         }
     }
 
-    fn remember(&mut self, epoch: u64, pick: Pick, for_classes: u32) {
+    fn remember(&mut self, epoch: u64, pick: Pick, added: Summary) {
         let proxy = epoch < self.proxy_epochs();
         let kept = self.mark_served(&pick.ids);
         let summary = Summary {
             samples: self.scores.len() as u32,
             kept,
             recalled: pick.recalled,
-            for_classes,
             unknown: self.scores.unknown,
             threshold: pick.threshold,
             proxy,
             reason: pick.reason,
+            ..added
         };
         let batch_share = pick.batch_share.unwrap_or(1.0);
         self.chosen = Some(Chosen { epoch, ids: pick.ids, weights: pick.weights, batch_share, summary });
+    }
+
+    /// Which share of each class's samples is among these ids, which are in ascending order; a class without samples has 1.
+    pub fn class_shares(&self, ids: &[u32]) -> Vec<f32> {
+        let mut counts = vec![(0_u32, 0_u32); self.classes as usize]; // samples, among them
+        self.facts.labels.iter().for_each(|&label| counts[label as usize].0 += 1);
+        for ids in ids.chunk_by(|a, b| a == b) {
+            counts[self.facts.labels[ids[0] as usize] as usize].1 += 1;
+        }
+        let share = |&(all, among): &(u32, u32)| if all == 0 { 1.0 } else { among as f32 / all as f32 };
+        counts.iter().map(share).collect()
     }
 
     /// Notes who is served in this epoch. Returns how many different ones.
@@ -345,10 +381,10 @@ impl Chosen {
         Shape { batch: batch.clamp(1, usual.batch.max(1)), ..usual }
     }
 
-    /// The same with at most one member of each family.
+    /// The same with at most one member of each family; but all that are in `always`, in ascending order, stay.
     #[must_use]
-    pub fn without_relatives(&self, families: &Families, seed: u64) -> Chosen {
-        let ids = families.remove(&self.ids, self.epoch, seed);
+    pub fn without_relatives(&self, families: &Families, seed: u64, always: &[u32]) -> Chosen {
+        let ids = families.remove(&self.ids, self.epoch, seed, always);
         // Both are in ascending order, so one walk finds the weights of those that stay.
         let mut kept = ids.iter().peekable();
         let stays = |id: &u32| kept.next_if(|&next| next == id).is_some();
@@ -402,6 +438,9 @@ struct Context<'a> {
     /// The epoch that was trained last.
     before: Option<u64>,
     readings: &'a Readings,
+    probe: &'a probe::Probe,
+    /// Why the epoch has everything, if the guard asks for that.
+    guard: &'a str,
 }
 
 impl Context<'_> {
@@ -411,6 +450,9 @@ impl Context<'_> {
 
     /// Everything, while nothing or too little is known, and at the end of the run.
     fn whole(&self, warmup: u32, full_share: f64) -> Option<Pick> {
+        if !self.guard.is_empty() {
+            return Some(Pick::all(self.samples(), GUARDED));
+        }
         if self.epoch < warmup.into() {
             let reason = format!("epoch {} of {warmup} that train on everything first", self.epoch + 1);
             return Some(Pick::all(self.samples(), reason));

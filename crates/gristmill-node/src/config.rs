@@ -110,6 +110,7 @@ pub struct Settings {
     pub(crate) selection_kind: String,
     pub(crate) selection_epochs: u32,
     pub(crate) class_floor: f64,
+    pub(crate) probe_share: f64,
     pub(crate) families: FamilyUse,
     /// Options of the selection that somebody set, by name.
     pub(crate) selection_options: BTreeMap<&'static str, String>,
@@ -312,7 +313,8 @@ impl Settings {
             selection.set(option, value)?;
         }
         let epochs = (self.selection_epochs > 0).then_some(self.selection_epochs);
-        Ok(SelectionOptions { selection, epochs, class_floor: self.class_floor, families: self.families })
+        let (class_floor, families, probe_share) = (self.class_floor, self.families, self.probe_share);
+        Ok(SelectionOptions { selection, epochs, class_floor, families, probe_share })
     }
 
     /// How the loader is to work.

@@ -9,6 +9,7 @@
 //! Deliberately not here: who holds what (`gristmill_core::exchange`), where a slice lies (`holding`), and the transports
 //! that need libraries of their own.
 
+mod behind;
 mod driver;
 mod exchanger;
 mod fill;

@@ -5,19 +5,21 @@
 //! [`Holding::limit`] samples, which is a rank's share and what it may receive before it lets go of what it sent.
 //!
 //! In a folder every sample is a file that appears whole (written beside its place, then renamed), and
-//! [`Holding::sync`] makes all of them durable at once when an epoch is over. The journal beside them says up to which
-//! epoch the exchange was committed.
+//! [`Holding::sync`] makes all of them durable at once. What is let go is deleted later ([`Holding::sweep`]), and takes
+//! room until then. The journal beside them says up to which epoch the exchange was committed.
 //!
 //! Deliberately not here: who holds what, and moving anything between ranks (`exchange`).
 
 mod folder;
 mod journal;
+mod leaving;
 
 pub use journal::Journal;
 
 use crate::{Error, Kind, Result};
 use bytes::Bytes;
 use folder::Folder;
+use leaving::Leaving;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -27,6 +29,8 @@ use std::sync::{PoisonError, RwLock};
 #[derive(Debug)]
 pub struct Holding {
     place: Place,
+    /// What was let go and is not deleted yet.
+    leaving: Leaving,
     samples_max: AtomicU32,
     /// The most samples that ever were here.
     peak: AtomicU32,
@@ -55,7 +59,7 @@ impl Holding {
 
     fn new(place: Place, count: u32) -> Holding {
         let (samples_max, missed) = (AtomicU32::new(u32::MAX), AtomicU64::new(0));
-        Holding { place, samples_max, peak: AtomicU32::new(count), missed }
+        Holding { place, leaving: Leaving::default(), samples_max, peak: AtomicU32::new(count), missed }
     }
 
     /// Where it is, for messages.
@@ -95,7 +99,12 @@ impl Holding {
         self.len() == 0
     }
 
-    /// The most samples that were ever here at the same time.
+    /// Whether there is no room for another sample, unless some that were let go are deleted.
+    pub fn is_full(&self) -> bool {
+        self.len() as usize + self.leaving.len() >= self.samples_max.load(Relaxed) as usize
+    }
+
+    /// The most samples that were ever here at the same time, with those that were still to be deleted.
     pub fn peak(&self) -> u32 {
         self.peak.load(Relaxed)
     }
@@ -164,14 +173,19 @@ impl Holding {
                 samples.insert(id, own);
             }
             Place::Folder(folder, ids) => {
+                let back = self.leaving.keep(id);
                 let mut known = ids.write().unwrap_or_else(PoisonError::into_inner);
                 if known.insert(id) {
                     // Counted before it is written, so that two threads cannot both take the last place.
-                    self.room(known.len() - 1, id).inspect_err(|_| _ = known.remove(&id))?;
+                    let others = known.len() - 1 + self.leaving.len();
+                    self.room(others, id).inspect_err(|_| _ = known.remove(&id))?;
                 }
                 drop(known);
                 if let Err(error) = folder.write(id, bytes) {
                     ids.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                    if back {
+                        self.leaving.add(id);
+                    }
                     return Err(error);
                 }
             }
@@ -196,7 +210,29 @@ impl Holding {
         Ok(())
     }
 
-    /// Lets go of these samples; those that are not here are no matter.
+    /// Lets go of these samples: they are not here any more, but take room until [`Holding::sweep`] has deleted them.
+    pub fn let_go(&self, gone: impl IntoIterator<Item = u32>) {
+        match &self.place {
+            Place::Memory(samples) => {
+                let mut samples = samples.write().unwrap_or_else(PoisonError::into_inner);
+                gone.into_iter().for_each(|id| _ = samples.remove(&id));
+            }
+            Place::Folder(_, ids) => {
+                let mut known = ids.write().unwrap_or_else(PoisonError::into_inner);
+                gone.into_iter().filter(|id| known.remove(id)).for_each(|id| self.leaving.add(id));
+            }
+        }
+    }
+
+    /// Deletes what was let go.
+    pub fn sweep(&self) -> Result<()> {
+        match &self.place {
+            Place::Memory(_) => Ok(()),
+            Place::Folder(folder, _) => self.leaving.sweep(|id| folder.remove(id)),
+        }
+    }
+
+    /// Deletes these samples at once; those that are not here are no matter.
     pub fn remove(&self, gone: impl IntoIterator<Item = u32>) -> Result<()> {
         for id in gone {
             match &self.place {

@@ -19,6 +19,7 @@ pub mod exchange;
 pub mod families;
 pub mod holding;
 pub mod loader;
+pub mod metrics;
 pub mod node;
 pub mod open;
 pub mod page;

@@ -44,7 +44,7 @@ use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_ops::{Limits, Output, Pipeline, Recipe};
 use held::Held;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use work::Work;
@@ -134,6 +134,8 @@ pub struct Loader {
     driver: Option<Arc<Driver>>,
     /// None if every knob is pinned.
     steering: Option<Arc<Steering>>,
+    /// What others decided, to tell when it changes.
+    others: Mutex<steered::Others>,
 }
 
 impl Loader {
@@ -201,8 +203,21 @@ impl Loader {
         };
         let split = Splitter::new(steered::split(&options), ground)?;
         let steering = steered::steering(&options);
-        let (access, driver) = (None, None);
-        Ok(Loader { set, pipeline, options, rules, pool, choice, access, split, exchanger, driver, steering })
+        let (access, driver, others) = (None, None, Mutex::default());
+        Ok(Loader {
+            set,
+            pipeline,
+            options,
+            rules,
+            pool,
+            choice,
+            access,
+            split,
+            exchanger,
+            driver,
+            steering,
+            others,
+        })
     }
 
     /// The same, asking a node for its samples, if there is one.
@@ -330,7 +345,8 @@ impl Loader {
             Some(access) => self.announce(&**access, &plan, epoch, from_batch)?,
             None => Cold::default(),
         };
-        let (setting, decisions) = self.steer(epoch, &plan, from_batch);
+        let (setting, mut decisions) = self.steer(epoch, &plan, from_batch);
+        decisions.extend(self.news(epoch, selection.as_ref(), swap.as_ref()));
         let rules = self.rules_at(setting)?;
         let split = self.splitter().map(|splitter| {
             let order = (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0);

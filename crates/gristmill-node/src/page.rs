@@ -14,7 +14,7 @@ mod document;
 mod history;
 mod http;
 pub mod markup;
-mod metrics;
+pub(crate) mod metrics;
 mod pictures;
 mod samples;
 mod state;

@@ -304,6 +304,14 @@ impl fmt::Display for EpochReport {
             if !selection.bottleneck.is_empty() {
                 write!(f, "\n  before it: {}", selection.bottleneck)?;
             }
+            let shares = || selection.class_shares.iter().copied();
+            let (least, most) = (shares().fold(1.0, f32::min), shares().fold(0.0, f32::max));
+            if least < 1.0 && selection.class_shares.len() > 1 {
+                write!(f, "\n  classes keep {:.0} to {:.0} % of their samples", least * 100.0, most * 100.0)?;
+            }
+            if !selection.guard.is_empty() {
+                write!(f, "\n  accuracy: {}", selection.guard)?;
+            }
             if selection.removed > 0 {
                 write!(f, "\n  {} near-duplicates of others were left out", selection.removed)?;
             }

@@ -9,6 +9,7 @@
 
 mod heard;
 mod lay_out;
+mod saved;
 
 use crate::access::Access;
 use crate::report::EpochReport;
@@ -18,11 +19,13 @@ use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{EntropyForm, Feedback, ReadTimes};
 use gristmill_core::select::{Facts, Readings, Selection, Selector, Standing, Summary};
-use gristmill_core::steer::{Bound, Profile, Steer};
-use heard::{Heard, Spent, take};
+use gristmill_core::steer::{Profile, Steer, guard};
+use heard::{Heard, Spent};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use xxhash_rust::xxh3::xxh3_64;
+
+/// The shares of so many classes are told one by one.
+pub const CLASSES_TOLD_MAX: usize = 1_000;
 
 /// What is done with near-duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +61,15 @@ pub struct SelectionOptions {
     pub class_floor: f64,
     /// What is done with near-duplicates, once they are known.
     pub families: FamilyUse,
+    /// The share of samples that is in every epoch, so that accuracy can be compared; 0 watches nothing.
+    pub probe_share: f64,
 }
 
 impl Default for SelectionOptions {
     fn default() -> SelectionOptions {
         let families = FamilyUse::Off;
-        SelectionOptions { selection: Selection::Uniform, epochs: None, class_floor: 0.05, families }
+        let (selection, probe_share) = (Selection::Uniform, guard::PROBE_SHARE);
+        SelectionOptions { selection, epochs: None, class_floor: 0.05, families, probe_share }
     }
 }
 
@@ -94,7 +100,7 @@ pub struct Decided {
 }
 
 /// What was selected for an epoch, as reports show it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SelectionReport {
     /// The way.
     pub kind: &'static str,
@@ -106,6 +112,12 @@ pub struct SelectionReport {
     pub recalled: u32,
     /// Samples added because their class would have had too few.
     pub for_classes: u32,
+    /// Samples added because they are never skipped: how training does on them is compared from epoch to epoch.
+    pub for_probe: u32,
+    /// The accuracy on those in the epoch before, 0 to 1; none without a probe, or before it was told.
+    pub probe: Option<f64>,
+    /// Why this epoch has every sample, if the guard of accuracy asked for it; else empty.
+    pub guard: String,
     /// Reports of the trainer that were no numbers, so far.
     pub unknown: u64,
     /// The threshold in use, if there is one.
@@ -114,6 +126,8 @@ pub struct SelectionReport {
     pub removed: u32,
     /// Samples served in the place of a relative that would have had to be fetched.
     pub stand_ins: u32,
+    /// The share of its samples that each class has in the epoch; of the first [`CLASSES_TOLD_MAX`] classes.
+    pub class_shares: Vec<f32>,
     /// Whether the cost of fetching had a vote.
     pub io_bound: bool,
     /// Whether a small model is to be trained in this epoch.
@@ -177,7 +191,8 @@ impl Choice {
             epochs: options.epochs,
             class_floor: options.class_floor,
         };
-        let selector = Selector::new(options.selection.clone(), facts)?;
+        let probe = probe(options, labels, seed)?;
+        let selector = Selector::new(options.selection.clone(), facts)?.with_probe(probe)?;
         let state = State {
             selector,
             heard: Heard::default(),
@@ -263,6 +278,11 @@ impl Choice {
         Ok(decided)
     }
 
+    /// The samples that are in every epoch, ascending.
+    pub fn probe(&self) -> Vec<u32> {
+        self.lock().selector.probe().to_vec()
+    }
+
     /// How every sample stands: its last score, and its chance of being chosen for the next epoch.
     pub fn standing(&self) -> Standing {
         let state = self.lock();
@@ -272,6 +292,11 @@ impl Choice {
     /// The epoch that began last.
     pub fn epoch(&self) -> Option<u64> {
         self.lock().selector.chosen().map(|chosen| chosen.epoch)
+    }
+
+    /// How long reads from the store took so far, on all ranks that told of it; what a cache answers is not in it.
+    pub fn read_times(&self) -> ReadTimes {
+        self.lock().readings.times
     }
 
     /// In how many epochs at the beginning a small model is to be trained.
@@ -374,71 +399,18 @@ impl Choice {
         state.merged = true;
         Ok(())
     }
+}
 
-    /// Everything that decides the epochs to come.
-    pub fn state(&self) -> Vec<u8> {
-        let state = self.lock();
-        let mut out = Vec::new();
-        out.extend_from_slice(&self.families_digest().to_le_bytes());
-        out.extend_from_slice(&state.steer.to_bytes());
-        out.push(state.families_use as u8);
-        out.push(u8::from(state.merged));
-        out.extend_from_slice(&state.batches.unwrap_or(u32::MAX).to_le_bytes());
-        state.readings.times.sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
-        let heard = state.heard.pack();
-        out.extend_from_slice(&(heard.len() as u64).to_le_bytes());
-        out.extend_from_slice(&heard);
-        out.extend_from_slice(&state.selector.state());
-        let sum = xxh3_64(&out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        out
+/// Who is in every epoch. Where nothing is skipped there is nothing to watch.
+fn probe(options: &SelectionOptions, labels: &[u32], seed: u64) -> Result<Vec<u32>> {
+    let share = options.probe_share;
+    if !(0.0..=1.0).contains(&share) {
+        let larger = if share > 1.0 { ": the probe would be larger than the data" } else { "" };
+        return Err(Error::config(format!("steer.probe_share = {share} is not from 0 to 1{larger}"))
+            .hint("0 watches nothing; 0.01 is one sample of a hundred, and at least one of every class"));
     }
-
-    /// Goes on from a saved state of the same data, seed, selection and families.
-    pub fn restore(&self, saved: &[u8]) -> Result<()> {
-        let damaged = || Error::corrupt("the saved selection state is damaged or incomplete");
-        let (mut rest, sum) = saved.split_last_chunk::<8>().ok_or_else(damaged)?;
-        if xxh3_64(rest) != u64::from_le_bytes(*sum) {
-            return Err(damaged());
-        }
-        let rest = &mut rest;
-        if u64::from_le_bytes(*take(rest).ok_or_else(damaged)?) != self.families_digest() {
-            return Err(Error::config("the selection state was saved with other families than these")
-                .hint("use the same families = as before"));
-        }
-        let steer = Steer::from_bytes(*take(rest).ok_or_else(damaged)?).ok_or_else(damaged)?;
-        let [families_use, merged] = *take(rest).ok_or_else(damaged)?;
-        let (_, families_use) = *FamilyUse::NAMES.get(families_use as usize).ok_or_else(damaged)?;
-        let batches = u32::from_le_bytes(*take(rest).ok_or_else(damaged)?);
-        let mut times = ReadTimes::default();
-        for sum in &mut times.sums {
-            *sum = f64::from_le_bytes(*take(rest).ok_or_else(damaged)?);
-        }
-        let len = u64::from_le_bytes(*take(rest).ok_or_else(damaged)?);
-        let len = usize::try_from(len).ok().filter(|len| *len <= rest.len()).ok_or_else(damaged)?;
-        let (heard, selector) = rest.split_at(len);
-        let heard = Heard::unpack(heard).ok_or_else(damaged)?;
-        let mut state = self.lock();
-        state.selector.restore(selector)?;
-        state.readings = Readings { io_bound: steer.bound().is_some_and(Bound::cost_votes), times };
-        (state.steer, state.families_use, state.merged) = (steer, families_use, merged != 0);
-        (state.batches, state.report) = ((batches != u32::MAX).then_some(batches), None);
-        state.heard = Heard::default();
-        if self.world > 1 {
-            state.heard = heard;
-        } else if !heard.ids.is_empty() {
-            // Saved on one of several ranks, and there is nobody to share it with any more.
-            state.selector.feedback(&heard.said())?;
-        }
-        Ok(())
-    }
-
-    /// What names the families in use; 0 without any.
-    fn families_digest(&self) -> u64 {
-        self.relatives.as_ref().map_or(0, |relatives| {
-            xxh3_64(&relatives.families.to_bytes()) ^ (relatives.families_use as u64 + 1)
-        })
-    }
+    let watched = share > 0.0 && options.selection.needs_feedback();
+    if watched { Ok(guard::probe(labels, share, seed)?) } else { Ok(Vec::new()) }
 }
 
 impl State {
@@ -450,10 +422,14 @@ impl State {
             kept: summary.kept,
             recalled: summary.recalled,
             for_classes: summary.for_classes,
+            for_probe: summary.for_probe,
+            probe: summary.probe,
+            guard: summary.guard.clone(),
             unknown: summary.unknown,
             threshold: summary.threshold,
             removed: 0,
             stand_ins: 0,
+            class_shares: Vec::new(),
             io_bound: self.readings.io_bound,
             proxy: summary.proxy,
             reason: summary.reason.clone(),

@@ -19,6 +19,7 @@ mod measured;
 mod report;
 mod running;
 mod splitter;
+mod strata;
 
 pub(crate) use calibrate::thread_cpu_ns;
 pub use report::{Rates, Seconds, ShortfallUse, SplitReport, StageUse};

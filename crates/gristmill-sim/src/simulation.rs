@@ -21,7 +21,7 @@ use crate::seen::Seen;
 use crate::{Knobs, Load, Machine};
 use gristmill_core::Invalid;
 use gristmill_core::exchange::measure::{Divergence, divergence};
-use gristmill_core::exchange::{Choose, Exchange, ExchangeOptions, LaidOut, Owners, View};
+use gristmill_core::exchange::{Active, Choose, Exchange, ExchangeOptions, LaidOut, Owners, View};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_core::rng::{Purpose, Stream, key};
 use std::fmt;
@@ -335,7 +335,8 @@ impl Simulation {
         let labels = if options.choose == Choose::Class { &self.labels[..] } else { &[] };
         let exchange =
             owners.exchange(seed, epoch, options, View { active: ids, importance: &[], labels })?;
-        Ok((exchange, owners.lay_out(seed, epoch, self.shape(), true, ids.map(|ids| (ids, &[][..])))))
+        let active = ids.map(|ids| Active { ids, ..Active::default() });
+        Ok((exchange, owners.lay_out(seed, epoch, self.shape(), true, active)))
     }
 
     /// The ranks of the node that is lost in this epoch.

@@ -97,6 +97,23 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_does_not_follow_the_number_of_steps() {
+        // A selection makes epochs of fewer steps, or of smaller batches: the rate of an epoch stays what it is.
+        for schedule in [Schedule::Cosine, Schedule::Step] {
+            for epoch in 1..30 {
+                let full = schedule.factor(epoch, 30, 0, 400);
+                for steps in [1, 7, 200, 400] {
+                    let rates = (0..steps).map(|step| schedule.factor(epoch, 30, step, steps));
+                    assert!(
+                        rates.into_iter().all(|rate| rate.to_bits() == full.to_bits()),
+                        "{schedule} {epoch}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn momentum_and_decay_follow_the_rule() {
         let mut model = Mlp::new(1, &[], 2, 3);
         let before: Vec<f32> = model.params().flat_map(|param| param.value.clone()).collect();

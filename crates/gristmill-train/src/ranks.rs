@@ -4,13 +4,17 @@
 //! weights are the same everywhere. So a training on 2,048 ranks runs on one core, with the orders that the ranks would
 //! really have ([`Orders`]) and the accuracy that they would really reach.
 //!
-//! Deliberately not here: time, traffic, waiting (the simulator's), and loading (the samples are in memory).
+//! [`together`] trains a few ranks that load for themselves, each with a loader and a thread of its own.
+//!
+//! Deliberately not here: time, traffic and waiting of thousands of ranks (the simulator's).
 
 mod held;
 mod orders;
+mod together;
 
 pub use held::Held;
 pub use orders::{Dealing, Fraction, Orders, Partition};
+pub use together::{Joint, together};
 
 use crate::loss::Facts;
 use crate::model::{Mlp, Mode};

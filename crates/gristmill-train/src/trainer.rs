@@ -6,8 +6,9 @@
 //!
 //! Deliberately not here: printing (the caller watches), opening data sets, and choosing samples (the loader's).
 
-mod evaluate;
+pub(crate) mod evaluate;
 pub(crate) mod input;
+pub(crate) mod pace;
 mod row;
 mod state;
 mod step;
@@ -22,6 +23,7 @@ use gristmill_node::report::EpochReport;
 use gristmill_node::selection::SelectionReport;
 use gristmill_node::{Error, Result};
 use input::Inputs;
+use pace::Pace;
 use row::{Cost, Sums, Watch};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -194,6 +196,7 @@ pub struct Trainer {
     /// The losses of the last batch, before anything that was kept of it is trained.
     losses: Vec<f32>,
     inputs: Inputs,
+    pace: Pace,
 }
 
 /// Which model is in training: the real one, or before it a small one that selection is to go by.
@@ -222,7 +225,16 @@ impl Trainer {
             facts: Facts::default(),
             losses: Vec::new(),
             inputs: Inputs::default(),
+            pace: Pace::default(),
         })
+    }
+
+    /// The same on a pretended accelerator that takes so many samples per second: a step lasts at least that long, the
+    /// model's own time counted in.
+    #[must_use]
+    pub fn paced(mut self, samples_per_s: f64) -> Trainer {
+        self.pace = Pace::of(samples_per_s);
+        self
     }
 
     /// The rows of the epochs that are done.
@@ -328,7 +340,9 @@ impl Trainer {
                         (run.watch)(Event::Skipped(bad))?;
                     }
                     self.batch = batch.index;
+                    let begun = Instant::now();
                     self.learn(&batch, run.train, epoch.batches())?;
+                    self.pace.wait(begun, batch.len(), run.stop);
                     self.batch = batch.index + 1;
                     (run.watch)(Event::Learned { ids: &batch.ids, losses: &self.losses })?;
                     drop(batch);

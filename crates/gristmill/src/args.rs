@@ -5,14 +5,18 @@
     reason = "these comments are the help text, where backticks would be printed"
 )]
 
+mod all;
 mod compare;
+mod reference;
 mod serve;
 mod simulate;
 mod train;
 
+pub(crate) use all::CompareAllArgs;
 pub(crate) use compare::{
     CompareCacheArgs, CompareExchangeArgs, CompareSelectionArgs, CompareSplitArgs, GroundArgs,
 };
+pub(crate) use reference::Page;
 pub(crate) use serve::{BenchServeArgs, ServeArgs, StatusArgs};
 pub(crate) use simulate::SimulateArgs;
 pub(crate) use train::{Falls, ModelArgs, TrainArgs};
@@ -40,6 +44,7 @@ Examples:
   gristmill compare split photos                       ways to run the first ops near the data
   gristmill simulate --ranks 2048 --fraction 0.3       what an epoch would cost on 2,048 ranks
   gristmill compare exchange                           how much ranks must swap
+  gristmill compare all                                all of it, steered, against a plain loop
   gristmill config show                                every setting and where it comes from
 
 Exit codes: 0 done, 1 a problem was found or met, 2 the call or the configuration is wrong,\n130 stopped by Ctrl-C.";
@@ -351,6 +356,9 @@ link_bytes_per_s, link (namespace or throttle), accelerator_samples_per_s, reaso
     /// Local, partial and global shuffling at many ranks: accuracy, and the smallest fraction that is enough
     #[command(allow_negative_numbers = true, after_help = compare::EXCHANGE_HELP)]
     Exchange(Box<CompareExchangeArgs>),
+    /// All of it, steered, against a plain loop and each technique alone: time to the same accuracy in five scenarios
+    #[command(allow_negative_numbers = true, after_help = all::ALL_HELP)]
+    All(Box<CompareAllArgs>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -454,6 +462,9 @@ pub(crate) struct LoadArgs {
     /// The speed of each rank's link for the exchange, e.g. 1Gbit or 100MB [default: no limit]
     #[arg(long, value_name = "SPEED")]
     pub(crate) link: Option<String>,
+    /// With several ranks, print what each of them did as well
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// What the source is, when that cannot be seen from it
     #[arg(long)]
     pub(crate) kind: Option<Kind>,
@@ -480,6 +491,10 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the reference page of all settings as Markdown
-    Reference,
+    /// Print a reference page as Markdown
+    Reference {
+        /// What it is about
+        #[arg(value_enum, default_value_t = Page::Settings)]
+        page: Page,
+    },
 }

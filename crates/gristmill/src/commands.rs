@@ -52,6 +52,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Compare(Compare::Cache(args)) => compare::cache(&args),
         Command::Compare(Compare::Split(args)) => compare::split(&args),
         Command::Compare(Compare::Exchange(args)) => compare::exchange(&args),
+        Command::Compare(Compare::All(args)) => compare::all(&args),
         Command::Train(args) => train::train(&args),
         Command::Config(command) => config::run(command),
     }

@@ -21,9 +21,19 @@ pub struct LaidOut {
     pub left: Vec<u32>,
 }
 
+/// What an epoch trains, where that is not everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Active<'a> {
+    /// The ids in ascending order, some perhaps repeatedly.
+    pub ids: &'a [u32],
+    /// Their weights; empty when all are 1.
+    pub weights: &'a [f32],
+    /// Those of them, in ascending order, that are not left out to even out the ranks as long as there are others.
+    pub always: &'a [u32],
+}
+
 impl Owners {
-    /// The order of an epoch in which each rank's part of every global batch is what it holds. `chosen` are the
-    /// ids of the epoch in ascending order (some perhaps repeatedly) with their weights (or none); without it all are trained.
+    /// The order of an epoch in which each rank's part of every global batch is what it holds. Without `chosen` all are trained.
     ///
     /// Panics if the shape is for another number of ranks, or an id is not there.
     #[must_use]
@@ -33,12 +43,13 @@ impl Owners {
         epoch: u64,
         shape: Shape,
         shuffle: bool,
-        chosen: Option<(&[u32], &[f32])>,
+        chosen: Option<Active<'_>>,
     ) -> LaidOut {
         let world = self.world();
         assert_eq!(shape.world, world, "a shape for as many ranks as there are slices");
-        let places = chosen.map(|(ids, _)| Places::new(ids, self.samples));
-        let entries = chosen.map_or(u64::from(self.samples), |(ids, _)| ids.len() as u64);
+        let places = chosen.map(|chosen| Places::new(chosen.ids, self.samples));
+        let entries = chosen.map_or(u64::from(self.samples), |chosen| chosen.ids.len() as u64);
+        let always = chosen.map_or(&[][..], |chosen| chosen.always);
         let each = match shape.uneven {
             Uneven::Pad => entries.div_ceil(u64::from(world)),
             Uneven::Drop => entries / u64::from(world),
@@ -55,9 +66,9 @@ impl Owners {
                 held.sort_unstable();
                 held
             };
-            parts.push(self.part(&local, each, places.as_ref(), &mut laid));
+            parts.push(self.part(&local, each, places.as_ref(), always, &mut laid));
         }
-        let weights = chosen.map_or(&[][..], |(_, weights)| weights);
+        let weights = chosen.map_or(&[][..], |chosen| chosen.weights);
         let batch = (shape.batch as usize).min(each).max(1);
         laid.order.reserve_exact(each * world as usize);
         for start in (0..each).step_by(batch) {
@@ -74,7 +85,14 @@ impl Owners {
     }
 
     /// What one rank trains, exactly `share` entries.
-    fn part(&self, local: &[u32], share: usize, places: Option<&Places>, laid: &mut LaidOut) -> Vec<Entry> {
+    fn part(
+        &self,
+        local: &[u32],
+        share: usize,
+        places: Option<&Places>,
+        always: &[u32],
+        laid: &mut LaidOut,
+    ) -> Vec<Entry> {
         let mut part: Vec<Entry> = match places {
             None => local.iter().map(|&id| Entry { id, place: u32::MAX }).collect(),
             Some(places) => local.iter().flat_map(|&id| places.of(id)).collect(),
@@ -87,7 +105,7 @@ impl Owners {
         if !self.left.is_empty() {
             part.sort_by_key(|entry| self.left.binary_search(&entry.id).is_err());
         }
-        let over = part.split_off(part.len().min(share));
+        let over = cut(&mut part, share, always);
         laid.left.extend(over.iter().map(|entry| entry.id));
         let own = part.len();
         laid.again += (share - own) as u32;
@@ -96,6 +114,27 @@ impl Owners {
         }
         part
     }
+}
+
+/// Cuts what is more than `share`: from the end, but those in `always` only when nothing else is left.
+fn cut(part: &mut Vec<Entry>, share: usize, always: &[u32]) -> Vec<Entry> {
+    if part.len() <= share || always.is_empty() {
+        return part.split_off(part.len().min(share));
+    }
+    let stays = |entry: &Entry| always.binary_search(&entry.id).is_ok();
+    let mut room = share.saturating_sub(part.iter().filter(|entry| stays(entry)).count());
+    let mut over = Vec::new();
+    part.retain(|entry| {
+        let kept = stays(entry) || room > 0;
+        if !kept {
+            over.push(*entry);
+        } else if !stays(entry) {
+            room -= 1;
+        }
+        kept
+    });
+    over.extend(part.split_off(part.len().min(share)));
+    over
 }
 
 /// A sample and its place among the chosen.

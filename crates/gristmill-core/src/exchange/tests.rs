@@ -287,8 +287,16 @@ proptest! {
         let weights: Vec<f32> =
             chosen.iter().flatten().filter(|_| weigh).map(|&id| id as f32 + 0.5).collect();
         let of = |rank| Shape { batch, rank, world, uneven, drop_last };
-        let given = chosen.as_deref().map(|ids| (ids, &weights[..]));
+        let always = selection(samples, share.map_or(0, |share| share / 3), false, !seed);
+        let always: Vec<u32> =
+            always.into_iter().filter(|id| chosen.iter().flatten().any(|chosen| chosen == id)).collect();
+        let given = chosen.as_deref().map(|ids| Active { ids, weights: &weights, always: &always });
         let laid = owners.lay_out(seed, 1, of(0), shuffle, given);
+        for &id in laid.left.iter().filter(|id| always.contains(id)) {
+            let rank = (0..world).find(|&rank| owners.held(rank).contains(&id)).unwrap();
+            let trains = laid.order.iter().filter(|id| owners.held(rank).contains(id));
+            prop_assert!(trains.into_iter().all(|id| always.contains(id)), "{id} was left out before others");
+        }
         let mut trained = vec![0_u32; samples as usize];
         for rank in 0..world {
             let plan = Plan::weighted(laid.order.clone(), laid.weights.clone(), of(rank)).unwrap();
@@ -331,11 +339,11 @@ proptest! {
         let mut chosen = chosen;
         chosen.sort_unstable();
         let shape = Shape { world, ..Shape::single(4) };
-        let laid = owners.lay_out(seed, 0, shape, true, Some((&chosen, &[])));
+        let laid = owners.lay_out(seed, 0, shape, true, Some(Active { ids: &chosen, ..Active::default() }));
         prop_assert!(!laid.left.is_empty());
         let left = laid.left.clone();
         owners.leave(laid.left);
-        let next = owners.lay_out(seed, 1, shape, true, Some((&chosen, &[])));
+        let next = owners.lay_out(seed, 1, shape, true, Some(Active { ids: &chosen, ..Active::default() }));
         let plan = Plan::weighted(next.order, next.weights, shape).unwrap();
         let first: Vec<u32> = (0..plan.batches()).flat_map(|b| plan.batch(b).map(|id| id.0).collect::<Vec<_>>())
             .take(left.len()).collect();

@@ -56,13 +56,15 @@ impl StandIns {
 }
 
 impl Families {
-    /// Puts stand-ins into the `order` of an epoch that is cut as `shape` says; `sizes` are the samples' bytes.
+    /// Puts stand-ins into the `order` of an epoch that is cut as `shape` says; `sizes` are the samples' bytes. Nobody stands
+    /// in for those in `always`, which are in ascending order.
     pub fn stand_ins(
         &self,
         order: &[u32],
         shape: Shape,
         sizes: &[u32],
         limits: StandInLimits,
+        always: &[u32],
     ) -> Result<StandIns, Invalid> {
         if sizes.len() != self.of.len() {
             let (sizes, samples) = (sizes.len(), self.of.len());
@@ -76,7 +78,7 @@ impl Families {
         if self.is_empty() || limits.repeats_max == 0 {
             return Ok(out);
         }
-        let mut walk = Walk::new(self, sizes, limits);
+        let mut walk = Walk::new(self, sizes, limits, always);
         for rank in 0..shape.world {
             walk.forget();
             for places in batches(order.len(), Shape { rank, ..shape }) {
@@ -111,6 +113,8 @@ struct Walk<'a> {
     families: &'a Families,
     sizes: &'a [u32],
     limits: StandInLimits,
+    /// For whom nobody stands in.
+    always: &'a [u32],
     /// Of each member: the position at which it was fetched, if it is held.
     held_from: Vec<u32>,
     /// Which batch this is, over all ranks.
@@ -132,12 +136,13 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(families: &'a Families, sizes: &'a [u32], limits: StandInLimits) -> Walk<'a> {
+    fn new(families: &'a Families, sizes: &'a [u32], limits: StandInLimits, always: &'a [u32]) -> Walk<'a> {
         let members = families.grouped();
         Walk {
             families,
             sizes,
             limits,
+            always,
             held_from: vec![NONE; members],
             now: 0,
             batch_of: vec![NONE; members],
@@ -200,6 +205,9 @@ impl<'a> Walk<'a> {
 
     /// The held relative that was not used for longest and is not in this batch.
     fn relative(&self, asked: u32) -> Option<u32> {
+        if self.always.binary_search(&self.families.members[asked as usize]).is_ok() {
+            return None;
+        }
         let mut at = self.heads[self.family_of(asked)];
         // Those of this batch are at the end: at the first of them the search is over. Before them only what is asked
         // for twice in an epoch is passed.

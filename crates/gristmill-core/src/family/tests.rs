@@ -68,10 +68,10 @@ fn nonsense_is_refused() {
     assert!(Families::group(&[], &[], 4, true).unwrap().is_empty());
     let limits = StandInLimits { held_bytes_max: 9, repeats_max: 2 };
     let families = families(3, &[&[0, 1]]);
-    assert!(families.stand_ins(&[0, 3], Shape::single(1), &[1; 3], limits).is_err());
-    assert!(families.stand_ins(&[0], Shape::single(1), &[1; 2], limits).is_err());
-    assert!(families.stand_ins(&[0], Shape::single(0), &[1; 3], limits).is_err());
-    assert_eq!(families.remove(&[7, 1, 0], 0, 0).len(), 2, "an unknown id is nobody's relative");
+    assert!(families.stand_ins(&[0, 3], Shape::single(1), &[1; 3], limits, &[]).is_err());
+    assert!(families.stand_ins(&[0], Shape::single(1), &[1; 2], limits, &[]).is_err());
+    assert!(families.stand_ins(&[0], Shape::single(0), &[1; 3], limits, &[]).is_err());
+    assert_eq!(families.remove(&[7, 1, 0], 0, 0, &[]).len(), 2, "an unknown id is nobody's relative");
 }
 
 /// 100,000 equal hashes, and as many that differ a little: neither may take longer than a moment.
@@ -97,9 +97,9 @@ fn a_crowd_of_equal_pictures_is_quick() {
     }
     let all: Vec<u32> = (0..count).collect();
     let one = Families::group(&equal, &labels, 2, true).unwrap();
-    assert_eq!(one.remove(&all, 3, 0).len(), 1);
+    assert_eq!(one.remove(&all, 3, 0, &[]).len(), 1);
     let limits = StandInLimits { held_bytes_max: 1 << 30, repeats_max: 2 };
-    let served = one.stand_ins(&all, Shape::single(8_192), &vec![784; count as usize], limits).unwrap();
+    let served = one.stand_ins(&all, Shape::single(8_192), &vec![784; count as usize], limits, &[]).unwrap();
     assert!(served.count > count / 2 && served.count < count * 2 / 3 + 2, "{}", served.count);
 }
 
@@ -126,14 +126,14 @@ fn removal_rotates_until_every_member_was_seen() {
     let all: Vec<u32> = (0..8).collect();
     let mut seen = [0; 8];
     for epoch in 0..6 {
-        let kept = families.remove(&all, epoch, 9);
+        let kept = families.remove(&all, epoch, 9, &[]);
         assert_eq!(kept.len(), 5);
         assert!(kept.is_sorted());
         kept.iter().for_each(|&id| seen[id as usize] += 1);
     }
     assert_eq!(seen, [6, 2, 3, 3, 2, 6, 2, 6]);
-    assert_eq!(families.remove(&[4, 6, 0], 1, 9).len(), 2);
-    assert_eq!(families.remove(&[6], 2, 9), [6], "a relative that is not selected takes nobody's place");
+    assert_eq!(families.remove(&[4, 6, 0], 1, 9, &[]).len(), 2);
+    assert_eq!(families.remove(&[6], 2, 9, &[]), [6], "a relative that is not selected takes nobody's place");
 }
 
 /// The figure of the published system: 2 is resident, so 4 and 7 are served by it.
@@ -142,14 +142,14 @@ fn the_published_example() {
     let families = families(8, &[&[2, 4, 7], &[5, 6]]);
     let limits = StandInLimits { held_bytes_max: 100, repeats_max: 2 };
     let order = [2, 0, 4, 1, 7, 5];
-    let found = families.stand_ins(&order, Shape::single(2), &[100; 8], limits).unwrap();
+    let found = families.stand_ins(&order, Shape::single(2), &[100; 8], limits, &[]).unwrap();
     assert_eq!(found.served, [2, 0, 2, 1, 2, 5]);
     assert_eq!((found.count, &found.holds[..]), (2, &[Hold { from: 0, until: 4 }][..]));
     assert_eq!((found.held_until(0), found.held_until(2)), (Some(4), None));
     // In one batch nothing is served twice, and without memory nothing is served again.
-    assert_eq!(families.stand_ins(&order, Shape::single(6), &[100; 8], limits).unwrap().count, 0);
+    assert_eq!(families.stand_ins(&order, Shape::single(6), &[100; 8], limits, &[]).unwrap().count, 0);
     let none = StandInLimits { held_bytes_max: 99, ..limits };
-    assert_eq!(families.stand_ins(&order, Shape::single(2), &[100; 8], none).unwrap().served, order);
+    assert_eq!(families.stand_ins(&order, Shape::single(2), &[100; 8], none, &[]).unwrap().served, order);
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn a_rank_stands_in_only_with_what_it_fetched_itself() {
     let families = families(4, &[&[0, 1]]);
     let limits = StandInLimits { held_bytes_max: 100, repeats_max: 2 };
     let shape = Shape { batch: 1, rank: 0, world: 2, uneven: Uneven::Pad, drop_last: false };
-    let same_rank = families.stand_ins(&[0, 2, 1, 3], shape, &[1; 4], limits).unwrap();
+    let same_rank = families.stand_ins(&[0, 2, 1, 3], shape, &[1; 4], limits, &[]).unwrap();
     assert_eq!(same_rank.served, [0, 2, 0, 3]);
-    let other_rank = families.stand_ins(&[0, 2, 3, 1], shape, &[1; 4], limits).unwrap();
+    let other_rank = families.stand_ins(&[0, 2, 3, 1], shape, &[1; 4], limits, &[]).unwrap();
     assert_eq!(other_rank.served, [0, 2, 3, 1]);
 }
 
@@ -170,6 +170,7 @@ fn naive_stand_ins(
     batch: usize,
     sizes: &[u32],
     limits: StandInLimits,
+    always: &[u32],
 ) -> Vec<u32> {
     let mut held: Vec<u32> = Vec::new(); // in the order of fetching
     let mut used: BTreeMap<u32, usize> = BTreeMap::new();
@@ -188,7 +189,7 @@ fn naive_stand_ins(
             .min_by_key(|j| used[j]);
         if relatives.is_empty() {
             served.push(id);
-        } else if let Some(j) = stand_in.filter(|_| !held.contains(&id)) {
+        } else if let Some(j) = stand_in.filter(|_| !held.contains(&id) && !always.contains(&id)) {
             served.push(j);
             used.insert(j, position);
             *repeats.entry(j).or_default() += 1;
@@ -244,15 +245,23 @@ proptest! {
     }
 
     #[test]
-    fn removal_keeps_one_of_each_family(hashes in hashes(120), epoch in 0_u64..50, seed: u64, step in 1_usize..4) {
+    fn removal_keeps_one_of_each_family_and_all_that_stay(
+        hashes in hashes(120), epoch in 0_u64..50, seed: u64, step in 1_usize..4, every in 1_usize..9, stay: bool,
+    ) {
         let families = Families::group(&hashes, &vec![0; hashes.len()], 4, false).unwrap();
         let ids: Vec<u32> = (0..hashes.len() as u32).step_by(step).collect();
-        let kept = families.remove(&ids, epoch, seed);
+        let always: Vec<u32> = if stay { ids.iter().copied().step_by(every).collect() } else { Vec::new() };
+        let kept = families.remove(&ids, epoch, seed, &always);
+        prop_assert!(always.iter().all(|id| kept.contains(id)));
         let mut leaders: Vec<u32> = ids.iter().map(|&id| families.leader(id)).collect();
         leaders.sort_unstable();
         leaders.dedup();
         let mut kept_leaders: Vec<u32> = kept.iter().map(|&id| families.leader(id)).collect();
         kept_leaders.sort_unstable();
+        // Who shares a family with one that stays goes, but for those that stay themselves.
+        let of = |ids: &[u32], leader: u32| ids.iter().filter(|&&id| families.leader(id) == leader).count();
+        prop_assert!(leaders.iter().all(|&leader| of(&kept, leader) == of(&always, leader).max(1)));
+        kept_leaders.dedup();
         prop_assert_eq!(kept_leaders, leaders, "each family once, each loner once");
         prop_assert!(kept.iter().all(|id| ids.contains(id)) && kept.is_sorted());
     }
@@ -260,6 +269,7 @@ proptest! {
     #[test]
     fn stand_ins_are_what_a_naive_cache_gives(
         hashes in hashes(120), seed: u64, batch in 1_u32..20, held in 0_u64..400, repeats_max in 0_u32..4, twice: bool,
+        stay: bool,
     ) {
         let samples = hashes.len() as u32;
         let families = Families::group(&hashes, &vec![0; hashes.len()], 4, false).unwrap();
@@ -269,9 +279,12 @@ proptest! {
             order.extend_from_within(..order.len() / 3);
         }
         let limits = StandInLimits { held_bytes_max: held, repeats_max };
-        let found = families.stand_ins(&order, Shape::single(batch), &sizes, limits).unwrap();
+        let always: Vec<u32> = (0..samples).step_by(3).filter(|_| stay).collect();
+        let found = families.stand_ins(&order, Shape::single(batch), &sizes, limits, &always).unwrap();
+        let other = order.iter().zip(&found.served).filter(|(asked, served)| asked != served);
+        prop_assert!(other.into_iter().all(|(asked, _)| !always.contains(asked)));
         if repeats_max > 0 {
-            let naive = naive_stand_ins(&families, &order, batch as usize, &sizes, limits);
+            let naive = naive_stand_ins(&families, &order, batch as usize, &sizes, limits, &always);
             prop_assert_eq!(&found.served, &naive);
         }
         check_stand_ins(&families, &order, &found, batch as usize, repeats_max)?;

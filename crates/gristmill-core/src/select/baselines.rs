@@ -221,7 +221,8 @@ pub(super) fn infobatch(options: &InfoBatch, context: &Context<'_>) -> Pick {
     let loss = |id: usize| infobatch_loss(context, id);
     let mean = mean_loss(context);
     // Compared in the precision the losses have: a loss that is the mean is not below it.
-    let mut learned: Vec<u32> = (0..samples as u32).filter(|&id| loss(id as usize) < mean as f32).collect();
+    let skippable = |id: usize| loss(id) < mean as f32 && !context.probe.has(id);
+    let mut learned: Vec<u32> = (0..samples as u32).filter(|&id| skippable(id as usize)).collect();
     // A random part of them in front: that many steps of a shuffle.
     let keep = (learned.len() as f64 * (1.0 - options.prune)).round() as usize;
     let keep = keep.clamp(usize::from(!learned.is_empty()), learned.len());

@@ -114,6 +114,7 @@ fn rest(options: &Bucket, memory: &mut Memory, context: &Context<'_>, before: u6
                 && u64::from(scores.seen[i]) == before + 1
                 && !important(i)
                 && !in_probe(context.facts.seed, id, options.probe)
+                && !context.probe.has(i)
         })
         .collect();
     let active = memory.resting.iter().filter(|resting| !**resting).count();

@@ -38,6 +38,15 @@ pub(super) fn keep_classes(facts: &Facts, classes: u32, scores: &Scores, pick: &
         add
     });
     let added = candidates.len() as u32;
+    add(pick, candidates);
+    added
+}
+
+/// Adds samples that the pick does not have, with the weight of one that is never skipped.
+pub(super) fn add(pick: &mut Pick, ids: Vec<u32>) {
+    if ids.is_empty() {
+        return;
+    }
     let weighted = !pick.weights.is_empty();
     let old = std::mem::take(&mut pick.weights);
     let mut both: Vec<(u32, f32)> = pick
@@ -45,14 +54,13 @@ pub(super) fn keep_classes(facts: &Facts, classes: u32, scores: &Scores, pick: &
         .iter()
         .enumerate()
         .map(|(i, &id)| (id, if weighted { old[i] } else { 1.0 }))
-        .chain(candidates.into_iter().map(|id| (id, pick.batch_share.unwrap_or(1.0))))
+        .chain(ids.into_iter().map(|id| (id, pick.batch_share.unwrap_or(1.0))))
         .collect();
     both.sort_by_key(|(id, _)| *id);
     pick.ids = both.iter().map(|(id, _)| *id).collect();
     if weighted {
         pick.weights = both.into_iter().map(|(_, weight)| weight).collect();
     }
-    added
 }
 
 /// How many of a class's samples are kept at least.

@@ -21,7 +21,9 @@ impl Selector {
     /// What is known now about the epoch after the one that began last. Asked when all of an epoch's feedback is in it
     /// is at its best; asked before, it goes by what was known at the visits before.
     pub fn standing(&self, readings: &Readings) -> Standing {
-        Standing { score: self.losses(), wanted: self.wanted(readings) }
+        let mut wanted = self.wanted(readings);
+        self.probe.ids.iter().for_each(|&id| wanted[id as usize] = 1.0);
+        Standing { score: self.losses(), wanted }
     }
 
     /// What `wanted` is now for a few samples whose feedback has just come, at a cost per sample named and not per sample
@@ -40,7 +42,10 @@ impl Selector {
                     let bytes = f64::from(self.facts.sizes[id as usize]);
                     if by_cost { (seconds(bytes) / usual) as f32 } else { 1.0 }
                 };
-                weighted::wanted_of(memory, options, &self.scores, ids, cost)
+                let mut wanted = weighted::wanted_of(memory, options, &self.scores, ids, cost);
+                let probed = wanted.iter_mut().zip(ids).filter(|(_, id)| self.probe.has(**id as usize));
+                probed.for_each(|(wanted, _)| *wanted = 1.0);
+                wanted
             }
             _ => Vec::new(),
         }
@@ -62,7 +67,9 @@ impl Selector {
         if self.scores.seen.iter().all(|&seen| seen == 0) {
             return all(); // nothing is known, or nobody tells: everything is trained
         }
-        let context = Context { facts: &self.facts, scores: &self.scores, epoch, before, readings };
+        let (facts, scores, probe) = (&self.facts, &self.scores, &self.probe);
+        // Whether the guard will ask for everything shows only when the epoch is over.
+        let context = Context { facts, scores, epoch, before, readings, probe, guard: "" };
         match (&self.selection, &self.memory) {
             (Selection::Bucket(options), Memory::Bucket(memory)) => {
                 if context.whole(options.warmup, options.full_share).is_some() {
@@ -70,7 +77,8 @@ impl Selector {
                 }
                 // Who goes to rest and who is recalled follows from the scores: decide it on a copy.
                 let mut memory = memory.clone();
-                bucket::pick(options, &mut memory, &context);
+                let options = probe.raised(options);
+                bucket::pick(&options, &mut memory, &context);
                 // The earliest recall after that is when the accuracy has not grown for long enough.
                 let until = options.stagnation.saturating_sub(memory.stagnating).max(1);
                 let back = if options.recall { 0.5 * options.recall_share / f64::from(until) } else { 0.0 };

@@ -7,9 +7,10 @@ use super::{Chosen, Memory, Selector, Summary};
 use crate::Invalid;
 use crate::rng::{key, mix};
 use crate::score::Threshold;
+use crate::steer::guard::Guard;
 
 const MAGIC: &[u8; 8] = b"GRISTSEL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl Selector {
     /// Everything that decides the epochs to come, and the one under way.
@@ -49,6 +50,8 @@ impl Selector {
                     .for_each(|&sum| put_u64(&mut out, sum));
             }
         }
+        out.extend_from_slice(&self.probe.guard.to_bytes());
+        put_u32(&mut out, u32::from(self.probe.alarmed));
         match &self.chosen {
             None => put_u32(&mut out, 0),
             Some(chosen) => {
@@ -61,8 +64,10 @@ impl Selector {
                 put_u32(&mut out, chosen.summary.for_classes);
                 put_option(&mut out, chosen.summary.threshold);
                 put_u32(&mut out, u32::from(chosen.summary.proxy));
-                put_u32(&mut out, chosen.summary.reason.len() as u32);
-                out.extend_from_slice(chosen.summary.reason.as_bytes());
+                put_u32(&mut out, chosen.summary.for_probe);
+                put_option(&mut out, chosen.summary.probe);
+                put_text(&mut out, &chosen.summary.reason);
+                put_text(&mut out, &chosen.summary.guard);
             }
         }
         let sum = checksum(&out);
@@ -86,7 +91,7 @@ impl Selector {
         }
         if input.u64().ok_or_else(damaged)? != self.fingerprint() {
             return Err(Invalid(format!(
-                "the selection state was saved with another data set, seed, number of epochs or options of selection than this ({})",
+                "the selection state was saved with another data set, seed, number of epochs, probe or options of selection than this ({})",
                 self.selection.name()
             )));
         }
@@ -129,6 +134,8 @@ impl Selector {
                 }
             }
         }
+        new.probe.guard = Guard::from_bytes(input.take(16)?.try_into().ok()?)?;
+        new.probe.alarmed = input.u32()? != 0;
         new.chosen = None;
         if input.u32()? == 1 {
             let epoch = input.u64()?;
@@ -140,8 +147,8 @@ impl Selector {
             }
             let (recalled, for_classes, threshold) = (input.u32()?, input.u32()?, input.threshold()?.value);
             let proxy = input.u32()? != 0;
-            let len = input.u32()? as usize;
-            let reason = String::from_utf8(input.take(len)?.to_vec()).ok()?;
+            let (for_probe, probe) = (input.u32()?, input.threshold()?.value);
+            let (reason, guard) = (input.text()?, input.text()?);
             let kept = new.mark_served(&ids);
             let summary = Summary {
                 samples: samples as u32,
@@ -151,6 +158,9 @@ impl Selector {
                 unknown: new.scores.unknown,
                 threshold,
                 proxy,
+                for_probe,
+                probe,
+                guard,
                 reason,
             };
             new.chosen = Some(Chosen { epoch, ids, weights, batch_share, summary });
@@ -164,6 +174,7 @@ impl Selector {
         let options = checksum(format!("{}:{text}", self.selection.name()).as_bytes());
         let labels = self.facts.labels.iter().fold(0, |sum, &label| mix(sum ^ u64::from(label)));
         let epochs = self.facts.epochs.map_or(0, u64::from);
+        let probe = self.probe.ids.iter().fold(0, |sum, &id| mix(sum ^ u64::from(id)));
         key(&[
             options,
             labels,
@@ -171,6 +182,7 @@ impl Selector {
             self.facts.seed,
             epochs,
             self.facts.class_floor.to_bits(),
+            probe,
         ])
     }
 }
@@ -192,6 +204,11 @@ fn put_u64(out: &mut Vec<u8>, value: u64) {
 fn put_option(out: &mut Vec<u8>, value: Option<f64>) {
     // NaN stands for none; a threshold is never NaN.
     put_u64(out, value.unwrap_or(f64::NAN).to_bits());
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_u32(out, text.len() as u32);
+    out.extend_from_slice(text.as_bytes());
 }
 
 fn put_u32s(out: &mut Vec<u8>, values: &[u32]) {
@@ -227,6 +244,11 @@ impl<'a> Input<'a> {
     fn threshold(&mut self) -> Option<Threshold> {
         let value = f64::from_bits(self.u64()?);
         Some(Threshold { value: (!value.is_nan()).then_some(value) })
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let len = self.u32()? as usize;
+        String::from_utf8(self.take(len)?.to_vec()).ok()
     }
 
     /// A column of exactly `len` values, or of any length that is there for `usize::MAX`.

@@ -141,7 +141,7 @@ fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f
     };
     // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
     let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
-    let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id);
+    let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id) || context.probe.has(id);
     let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), options);
     let threshold = { memory.threshold }.follow(found, options.smoothing);
     let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, options.least) };

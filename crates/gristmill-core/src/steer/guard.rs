@@ -3,7 +3,8 @@
 //! A small share of the samples, fixed for the run, is the probe: they are in every epoch, so how well the model does on
 //! them can be compared from epoch to epoch. The best that was reached so far is what the next epochs are held against.
 //! When the probe trails it by more than half a point in three epochs in a row, the guard asks for one epoch of
-//! everything and for more recall afterwards. It says so, and it waits before it asks again.
+//! everything and for more recall afterwards. It says so, and it waits before it asks again. Of a small probe half a point
+//! is less than chance makes of it; there it must trail by twice the standard error.
 //!
 //! Deliberately not here: training on them (they are trained like any other) and what recall means (`select`).
 
@@ -69,27 +70,35 @@ impl Guard {
         self.best
     }
 
-    /// Takes the accuracy on the probe (0 to 1) in the epoch that ended; an alarm asks that the next one has everything.
-    /// What is not a number is not counted.
-    pub fn observe(&mut self, accuracy: f64) -> Option<Alarm> {
+    /// Takes the accuracy (0 to 1) on so many samples of the probe in the epoch that ended; an alarm asks that the next one
+    /// has everything. What is not a number is not counted.
+    pub fn observe(&mut self, accuracy: f64, samples: u32) -> Option<Alarm> {
         if !(0.0..=1.0).contains(&accuracy) {
             return None;
         }
         self.rests = self.rests.saturating_sub(1);
         let behind = self.best - accuracy;
         self.best = self.best.max(accuracy);
-        self.trails = if behind > TRAILS_BY { self.trails + 1 } else { 0 };
+        self.trails = if behind > TRAILS_BY.max(self.chance(samples)) { self.trails + 1 } else { 0 };
         if self.trails < TRAILS_EPOCHS || self.rests > 0 {
             return None;
         }
         let reason = format!(
-            "the probe trails its best ({:.1} %) by {:.1} points for {} epochs: the next epoch has every sample",
+            "the probe trails its best ({:.1} %) by {:.1} points for {} epochs: this epoch has every sample",
             self.best * 100.0,
             behind * 100.0,
             self.trails
         );
         *self = Guard { trails: 0, rests: REST_EPOCHS, ..*self };
         Some(Alarm { reason })
+    }
+
+    /// What chance makes of a probe of this size: twice the standard error of the best, with one sample right and one wrong
+    /// beside it, so that a few that are all right do not seem certain.
+    fn chance(&self, samples: u32) -> f64 {
+        let all = f64::from(samples) + 2.0;
+        let right = (self.best * f64::from(samples) + 1.0) / all;
+        2.0 * (right * (1.0 - right) / all).sqrt()
     }
 
     /// As bytes, for a state that is saved.
@@ -138,7 +147,7 @@ mod tests {
             (0.85, false),
         ];
         for (i, (accuracy, alarms)) in table.into_iter().enumerate() {
-            let alarm = guard.observe(accuracy);
+            let alarm = guard.observe(accuracy, 100_000);
             assert_eq!(alarm.is_some(), alarms, "{i}: {alarm:?}");
             if let Some(alarm) = alarm {
                 assert!(alarm.reason.contains("85.0 %"), "{alarm:?}");
@@ -146,6 +155,27 @@ mod tests {
         }
         assert_eq!(Guard::from_bytes(guard.to_bytes()), Some(guard));
         assert_eq!(Guard::from_bytes([0xff; 16]), None);
+    }
+
+    #[test]
+    fn what_chance_makes_of_a_small_probe_is_no_alarm() {
+        // Samples, the best, what it is then, whether three epochs of that are an alarm.
+        let table = [
+            (20, 1.0, 0.95, false),
+            (20, 1.0, 0.85, true),
+            (600, 0.98, 0.972, false),
+            (600, 0.98, 0.96, true),
+            (12_800, 0.75, 0.745, false),
+            (12_800, 0.75, 0.741, true),
+            (12_800, 0.999, 0.9945, false),
+            (12_800, 0.999, 0.9935, true),
+        ];
+        for (samples, best, then, alarms) in table {
+            let mut guard = Guard::new();
+            guard.observe(best, samples);
+            let alarm = (0..3).filter_map(|_| guard.observe(then, samples)).count() > 0;
+            assert_eq!(alarm, alarms, "{then} after {best} of {samples}");
+        }
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl Default for Settings {
             selection_kind: "uniform".into(),
             selection_epochs: 0,
             class_floor: 0.05,
+            probe_share: gristmill_core::steer::guard::PROBE_SHARE,
             families: FamilyUse::Off,
             selection_options: std::collections::BTreeMap::new(),
             split: crate::split::SplitOptions::default(),
@@ -124,6 +125,7 @@ mod exchange;
 mod serve;
 mod split;
 pub(crate) mod steer;
+mod store;
 
 /// An option that only some ways to select have. Empty is the way's own default.
 macro_rules! selection_key {
@@ -146,12 +148,20 @@ macro_rules! selection_key {
 }
 
 /// Every setting there is.
-pub const KEYS: &[Key] = &joined::<
-    { OWN.len() + split::SPLIT.len() + exchange::EXCHANGE.len() + steer::STEER.len() + serve::SERVE.len() },
->([OWN, split::SPLIT, exchange::EXCHANGE, steer::STEER, serve::SERVE]);
+pub const KEYS: &[Key] =
+    &joined::<
+        {
+            OWN.len()
+                + store::STORE.len()
+                + split::SPLIT.len()
+                + exchange::EXCHANGE.len()
+                + steer::STEER.len()
+                + serve::SERVE.len()
+        },
+    >([OWN, store::STORE, split::SPLIT, exchange::EXCHANGE, steer::STEER, serve::SERVE]);
 
 /// Several tables as one.
-const fn joined<const N: usize>(tables: [&[Key]; 5]) -> [Key; N] {
+const fn joined<const N: usize>(tables: [&[Key]; 6]) -> [Key; N] {
     let mut all = [tables[0][0]; N];
     let (mut table, mut row, mut at) = (0, 0, 0);
     while at < N {
@@ -342,78 +352,6 @@ const OWN: &[Key] = &[
         bytes::<0>,
         |b: &u64| format_bytes(*b)
     ),
-    key!(
-        "store.reads_in_flight",
-        "reads under way at once; 0 decides by the kind of store",
-        reads_in_flight,
-        whole::<u64, 0, 65_536>,
-        shown
-    ),
-    key!(
-        "store.attempts_max",
-        "how often a read is tried",
-        retry.attempts_max,
-        whole::<u32, 1, 1_000>,
-        shown
-    ),
-    key!(
-        "store.attempt_ms_max",
-        "how long one attempt may take",
-        retry.attempt_ms_max,
-        whole::<u64, 1, WEEK_MS>,
-        shown
-    ),
-    key!(
-        "store.deadline_ms",
-        "how long all attempts together may take",
-        retry.deadline_ms,
-        whole::<u64, 1, WEEK_MS>,
-        shown
-    ),
-    key!(
-        "store.backoff_ms",
-        "the pause before the first new attempt; it doubles",
-        retry.backoff_ms,
-        whole::<u64, 0, HOUR_MS>,
-        shown
-    ),
-    key!(
-        "store.backoff_ms_max",
-        "the longest pause between attempts",
-        retry.backoff_ms_max,
-        whole::<u64, 0, HOUR_MS>,
-        shown
-    ),
-    key!(
-        "store.throttle_latency_ms",
-        "slow the store down: time before the first byte",
-        throttle_latency_ms,
-        whole::<u64, 0, HOUR_MS>,
-        shown
-    ),
-    key!(
-        "store.throttle_bytes_per_s",
-        "slow the store down: bytes per second, 0 for no limit",
-        throttle_bytes_per_s,
-        bytes::<0>,
-        |b: &u64| format_bytes(*b)
-    ),
-    key!(
-        "store.throttle_requests_per_s",
-        "slow the store down: reads per second, 0 for no limit",
-        throttle_requests_per_s,
-        whole::<u64, 0, 1_000_000_000>,
-        shown
-    ),
-    key!(
-        "store.fault_share",
-        "spoil this share of reads (0 to 1), to see that nothing is lost; stalls then end after 1 s unless store.attempt_ms_max is changed",
-        fault_share,
-        share,
-        shown
-    ),
-    key!("store.fault_seed", "which reads are spoiled", fault_seed, whole::<u64, 0, { u64::MAX }>, shown),
-    key!("catalog.folder", "where catalogs without a given place are kept", catalog_folder, text, shown),
 ];
 
 fn shown(value: &impl ToString) -> String {

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How long the thread sleeps while an epoch's exchange is under way.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Of the patience with others, what is kept for telling all ranks that somebody is late: an eighth, at most this.
+const TELLING_MAX: Duration = Duration::from_secs(2);
 
 /// What the thread is asked to do.
 enum Order {
@@ -158,14 +160,14 @@ impl Work {
                 Ok(Order::Finish(tell)) => {
                     let outcome = self.finish();
                     let _ = tell.send(outcome);
-                    self.exchanger.sweep();
+                    self.exchanger.sweep_later();
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let due = self.exchanger.due_now();
                     self.step(due);
                     self.exchanger.ease();
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.exchanger.rest(),
             }
         }
     }
@@ -217,8 +219,10 @@ impl Work {
     /// Moves all that is left, and commits with all ranks.
     fn finish(&mut self) -> Result<ExchangeReport> {
         let patience = self.exchanger.patience();
+        let telling = (patience / 8).min(TELLING_MAX);
+        let waiting = patience.saturating_sub(telling);
         self.moved = Instant::now();
-        let mut sending = usize::MAX;
+        let (mut sending, mut lost) = (usize::MAX, None);
         while self.broken.is_none() {
             let due = self.exchanger.due(u32::MAX);
             let more = self.step(due);
@@ -237,8 +241,10 @@ impl Work {
             if !more && self.exchanger.unissued() == 0 && late.is_empty() && left == 0 {
                 break;
             }
-            if self.moved.elapsed() > patience {
-                self.exchanger.fail(&late_words(&late, left, patience));
+            if self.moved.elapsed() > waiting {
+                let words = late_words(&late, left, waiting);
+                self.exchanger.fail(&words);
+                lost = Some(words);
                 break;
             }
             if !more {
@@ -246,10 +252,14 @@ impl Work {
             }
         }
         let words = self.exchanger.settle();
-        let said = self.transport.gather(&words, patience);
+        let said = self.transport.gather(&words, if lost.is_some() { telling } else { patience });
         let said = said.map_err(|error| {
             // The first thing that went wrong says more than that nobody came to hear of it.
-            self.broken.take().unwrap_or(error).at("the exchange could not be finished")
+            let lost = lost.map(|words| {
+                Error::new(Kind::Unavailable, words)
+                    .hint("look at why it ended or hangs; exchange.patience_ms is how long the others wait")
+            });
+            self.broken.take().or(lost).unwrap_or(error).at("the exchange could not be finished")
         })?;
         self.exchanger.conclude(&said)
     }
@@ -261,9 +271,9 @@ fn late_words(late: &[(u32, u32)], sending: usize, patience: Duration) -> String
     ranks.dedup();
     let waited = patience.as_secs_f64();
     if ranks.is_empty() {
-        format!("{sending} messages could not be sent within {waited:.0} s")
+        format!("{sending} messages could not be sent within {waited:.1} s")
     } else {
-        format!("{} messages of {} did not arrive within {waited:.0} s", late.len(), named(&ranks))
+        format!("{} messages of {} did not arrive within {waited:.1} s", late.len(), named(&ranks))
     }
 }
 

@@ -7,7 +7,7 @@
 //! then: it goes on receiving, so that nobody waits for it, and all ranks hear the same error together.
 //!
 //! The order at the end of an epoch is what makes a crash harmless: what came is durable, then everybody says so, then the
-//! journal, and only then is let go of what was sent. Whatever is interrupted, some rank has each sample; and what a
+//! journal, and only then is deleted what was sent. Whatever is interrupted, some rank has each sample; and what a
 //! rank lacks after all is in the store.
 
 use super::fill;
@@ -23,13 +23,11 @@ use gristmill_core::exchange::Exchange;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Bytes of messages that are made at a time, at least; one message more than fits.
 const DUE_BYTES: u64 = 64 << 20;
-
-/// Samples that are made durable together during an epoch, at least.
-const UNSYNCED_LEAST: u32 = 8;
 
 /// One rank's exchange. Shared by the loader, which reads what is held, and by whoever moves the messages.
 #[derive(Debug)]
@@ -41,8 +39,12 @@ pub struct Exchanger {
     /// Batches that were handed out in the epoch that runs.
     pub(super) handed: AtomicU32,
     pub(super) state: Mutex<State>,
-    /// Held while the slice is tidied up after an epoch, which the next one waits for.
+    /// Held while the slice is tidied up after an epoch.
     pub(super) sweeping: Mutex<()>,
+    /// Held while what came is made durable during an epoch.
+    pub(super) syncing: Mutex<()>,
+    /// What goes on behind the training.
+    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -51,17 +53,17 @@ pub(super) struct State {
     pub(super) trouble: Option<String>,
     pub(super) agreed: bool,
     pub(super) resumes_at: u64,
+    /// Why it does not go on with the slices that there are, if it does not.
+    pub(super) note: Option<String>,
     pub(super) position: Position,
     /// What a checkpoint said.
     pub(super) restored: Option<Position>,
     /// Samples read from the store since the last commit.
     pub(super) refilled: u32,
     pub(super) running: Option<Running>,
-    /// What was sent in the epoch that is committed, until it is let go.
-    pub(super) gone: Option<Vec<u32>>,
-    /// What failed after an epoch was committed, to be told at the end of the next.
-    pub(super) owed: Option<String>,
-    /// How long the next epoch had to wait until the slice was tidied up.
+    /// What all ranks have committed, until the journal says so and what was sent is deleted.
+    pub(super) unswept: Option<Position>,
+    /// How long the next epoch had to wait for the exchange of the one before.
     pub(super) swept_ms: f64,
     /// The report of the epoch that was committed last.
     pub(super) last: Option<(u64, ExchangeReport)>,
@@ -79,6 +81,8 @@ pub(super) struct Running {
     pub(super) expected: usize,
     /// What is expected and has not come, by peer and tag, as places in `receives`.
     pub(super) open: BTreeMap<(u32, u32), usize>,
+    /// Who holds what after it, once that is known.
+    pub(super) next: Option<Position>,
     /// What went wrong here first.
     pub(super) failure: Option<String>,
     pub(super) missed_before: u64,
@@ -203,25 +207,14 @@ impl Exchanger {
         }
     }
 
-    /// Makes durable what came, if that is half of what there still was: so little is left for the end of the epoch, when
-    /// everybody waits.
-    pub fn ease(&self) {
-        let due = self.lock().running.as_mut().is_some_and(|running| {
-            let all: usize = running.receives.iter().map(|message| message.ids.len()).sum();
-            let left = all as u32 - running.report.received;
-            let due = left > 0 && running.unsynced >= left.max(UNSYNCED_LEAST);
-            running.unsynced *= u32::from(!due);
-            due
-        });
-        if due && let Err(error) = self.held.sync() {
-            self.fail(&error.to_string());
-        }
-    }
-
     /// Puts the samples of a message into the slice.
     fn store(&self, expected: &Message, message: &[u8]) -> Result<()> {
         let sizes = self.set.catalog().sizes()?;
         for (id, bytes) in rounds::unpack(expected, sizes, message)? {
+            if self.held.is_full() {
+                // What was sent in the epoch before must go first.
+                self.swept()?;
+            }
             if let Some(bytes) = bytes {
                 self.held.put(id, bytes)?;
             } else {

@@ -27,6 +27,8 @@ pub(super) struct Pledge {
     pub(super) committed: Option<Standing>,
     /// What its slice could go on to if others have committed it.
     pub(super) prepared: Option<Standing>,
+    /// The epoch at which the run was whose slice it has, if that is another run.
+    pub(super) other: Option<u64>,
     /// What keeps it from going on at all.
     pub(super) trouble: Option<String>,
 }
@@ -42,7 +44,7 @@ impl Pledge {
 /// hear of it instead of waiting.
 pub fn refusal(rank: u32, why: &str) -> Vec<u8> {
     let trouble = Some(why.to_string());
-    Pledge { rank, facts: Vec::new(), committed: None, prepared: None, trouble }.to_bytes()
+    Pledge { rank, facts: Vec::new(), committed: None, prepared: None, other: None, trouble }.to_bytes()
 }
 
 /// Reads what all ranks said, and finds the first thing that keeps them from working together.
@@ -107,6 +109,26 @@ pub(super) fn resume(pledges: &[Pledge], computed: impl Fn(Standing) -> bool) ->
     pledges.iter().all(there).then_some(newest)
 }
 
+/// Why a run that has slices begins anew, where [`resume`] finds nothing: for the report.
+pub(super) fn anew(pledges: &[Pledge]) -> Option<String> {
+    let newest = pledges.iter().filter_map(|pledge| pledge.committed).max_by_key(|at| at.epoch);
+    if let Some(newest) = newest.filter(|at| at.epoch > 0) {
+        let there = |pledge: &Pledge| pledge.committed == Some(newest) || pledge.prepared == Some(newest);
+        let behind: Vec<u32> =
+            pledges.iter().filter(|pledge| !there(pledge)).map(|pledge| pledge.rank).collect();
+        return Some(format!(
+            "slices are ready for epoch {}, but {} cannot get there without a saved state, so training began with epoch 0",
+            newest.epoch,
+            named(&behind)
+        ));
+    }
+    let other = pledges.iter().filter_map(|pledge| pledge.other).max()?;
+    Some(format!(
+        "the slices are those of a run with another seed, number of ranks or exchange, ready for its epoch {other}; without \
+         a saved state training began with epoch 0"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +140,7 @@ mod tests {
             facts: vec![("version".into(), "1".into()), ("seed".into(), "7".into())],
             committed: committed.map(standing),
             prepared: prepared.map(standing),
+            other: None,
             trouble: None,
         }
     }
@@ -174,6 +197,26 @@ mod tests {
             let pledges: Vec<Pledge> =
                 ranks.iter().enumerate().map(|(rank, (c, p))| pledge(rank as u32, *c, *p)).collect();
             assert_eq!(resume(&pledges, |_| pure), expect, "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_begins_anew_says_why() {
+        let three = |committed: [Option<(u64, u64)>; 3]| -> Vec<Pledge> {
+            (0..3).map(|rank| pledge(rank, committed[rank as usize], None)).collect()
+        };
+        let at = Some((4, 6));
+        for (pledges, expect) in [
+            (three([None; 3]), None),
+            (three([Some((0, 6)), None, None]), None),
+            (three([at, None, at]), Some("ready for epoch 4, but rank 1 cannot get there")),
+            (three([at, Some((3, 5)), Some((4, 7))]), Some("ready for epoch 4, but ranks 0 and 1 cannot")),
+            (vec![Pledge { other: Some(7), ..pledge(0, None, None) }], Some("ready for its epoch 7")),
+        ] {
+            let said = anew(&pledges);
+            let fits =
+                expect.map_or(said.is_none(), |words| said.as_ref().is_some_and(|said| said.contains(words)));
+            assert!(fits, "{said:?} instead of {expect:?}");
         }
     }
 }

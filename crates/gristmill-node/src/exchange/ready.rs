@@ -89,18 +89,18 @@ impl Exchanger {
             trouble,
             agreed: false,
             resumes_at: 0,
+            note: None,
             position,
             restored: None,
             refilled: 0,
             running: None,
-            gone: None,
-            owed: None,
+            unswept: None,
             swept_ms: 0.0,
             last: None,
         };
         let (handed, state) = (AtomicU32::new(0), Mutex::new(state));
-        let sweeping = Mutex::new(());
-        let exchanger = Exchanger { set, held, course, selection, handed, state, sweeping };
+        let (sweeping, syncing, threads) = (Mutex::new(()), Mutex::new(()), Mutex::new(Vec::new()));
+        let exchanger = Exchanger { set, held, course, selection, handed, state, sweeping, syncing, threads };
         exchanger.recall();
         Ok(exchanger)
     }
@@ -164,11 +164,8 @@ impl Exchanger {
     /// Gets what this rank holds when `epoch` begins and its slice lacks; `progress` says whether to go on. Beginning an
     /// epoch does so too, without anybody to tell.
     pub fn fill(&self, epoch: u64, progress: &mut dyn FnMut(Filling) -> bool) -> Result<Filled> {
-        let start = Instant::now();
-        self.sweep();
-        let position = {
+        let (position, sweeping) = {
             let mut state = self.lock();
-            state.swept_ms += start.elapsed().as_secs_f64() * 1e3;
             if let Some(trouble) = &state.trouble {
                 return Err(Error::config(trouble.clone()));
             }
@@ -184,24 +181,35 @@ impl Exchanger {
             }
             let position = self.at(&state, epoch)?;
             state.position = position.clone();
-            position
+            let sweeping = state.unswept.as_ref() == Some(&position);
+            (position, sweeping)
         };
         let wanted = position.owners.held(self.rank());
         let limit = position.owners.held_max(self.rank(), position.fraction);
         let mine: HashSet<u32> = wanted.iter().copied().collect();
         let extra: Vec<u32> = self.held.ids().into_iter().filter(|id| !mine.contains(id)).collect();
-        if wanted.len() + extra.len() > limit as usize {
+        let missing: Vec<u32> = wanted.iter().copied().filter(|id| !self.held.contains(*id)).collect();
+        let crowded = wanted.len() + extra.len() > limit as usize;
+        // After an epoch that went well the slice is as it should be, and is tidied up while the next one runs.
+        let goes_on = sweeping && missing.is_empty() && !crowded;
+        if !goes_on {
+            let start = Instant::now();
+            self.sweep();
+            self.delayed(start.elapsed());
+        }
+        if crowded {
             // Received before a crash, or of another run: at most what fits may wait for the epoch to begin.
             self.held.remove(extra)?;
         }
         self.held.limit(limit);
-        let missing: Vec<u32> = wanted.iter().copied().filter(|id| !self.held.contains(*id)).collect();
         let filled = fill::fill(&self.set, &self.held, &missing, progress)?;
         self.lock().refilled += filled.read;
         if filled.read > 0 {
             self.held.sync()?;
         }
-        self.note(&position)?;
+        if !goes_on {
+            self.note(&position)?;
+        }
         Ok(Filled { kept: (wanted.len() - missing.len()) as u32, ..filled })
     }
 
@@ -253,14 +261,22 @@ impl Exchanger {
         let owned = state.position.owners.held(self.rank());
         let keep: HashSet<u32> = owned.iter().copied().chain(coming.iter().map(|one| one.id)).collect();
         self.held.remove(self.held.ids().into_iter().filter(|id| !keep.contains(id)))?;
+        let held = owned.len() as u32;
+        // Whoever begins with another epoch has a saved state.
+        let anew = state.note.take().filter(|_| epoch == 0 && state.restored.is_none());
+        let fraction = state.position.fraction;
+        let none = (fraction > 0.0 && exchange.steps() == 0).then(|| {
+            format!("a fraction of {fraction} of {held} samples is less than one, so nothing is swapped")
+        });
         let report = ExchangeReport {
-            fraction: state.position.fraction,
-            held: owned.len() as u32,
+            notes: anew.into_iter().chain(none).collect(),
+            fraction,
+            held,
             balanced: exchange.balanced(),
             refilled: std::mem::take(&mut state.refilled),
             left: scene.left.len() as u32,
             again: scene.again,
-            // Tidying up after the epoch before holds this one up, so it counts as waiting for the exchange.
+            // What held this epoch up of the one before counts as waiting for the exchange.
             wait_ms: std::mem::take(&mut state.swept_ms),
             divergence: state.position.divergence(labels).mean,
             ..ExchangeReport::default()
@@ -268,7 +284,7 @@ impl Exchanger {
         self.handed.store(0, Relaxed);
         let missed_before = self.held.missed();
         let (sent, expected, open, unsynced, left) = (0, 0, BTreeMap::new(), 0, scene.left.to_vec());
-        let failure = state.owed.take();
+        let (next, failure) = (None, None);
         state.running = Some(Running {
             exchange,
             left,
@@ -277,6 +293,7 @@ impl Exchanger {
             sent,
             expected,
             open,
+            next,
             failure,
             missed_before,
             unsynced,

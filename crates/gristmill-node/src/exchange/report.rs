@@ -34,6 +34,8 @@ pub struct ExchangeReport {
     pub divergence: f64,
     /// Whether all ranks have committed it.
     pub committed: bool,
+    /// What should be known about it.
+    pub notes: Vec<String>,
 }
 
 impl fmt::Display for ExchangeReport {
@@ -60,6 +62,6 @@ impl fmt::Display for ExchangeReport {
                 write!(f, "; {count} {what}")?;
             }
         }
-        Ok(())
+        self.notes.iter().try_for_each(|note| write!(f, "\n  note: {note}"))
     }
 }

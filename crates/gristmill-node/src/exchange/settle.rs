@@ -72,8 +72,9 @@ impl Exchanger {
         let committed = journal.map(|at| standing(at.epoch, state.position.owners.digest()));
         let prepared = self.held.owners_newest().filter(|epoch| *epoch != state.position.epoch);
         let prepared = prepared.and_then(|epoch| Some(standing(epoch, self.kept_owners(epoch)?.digest())));
-        let trouble = state.trouble.clone();
-        Pledge { rank: self.rank(), facts, committed, prepared, trouble }.to_bytes()
+        let other = self.held.journal().filter(|journal| journal.run != course.name() && journal.epoch > 0);
+        let (other, trouble) = (other.map(|journal| journal.epoch), state.trouble.clone());
+        Pledge { rank: self.rank(), facts, committed, prepared, other, trouble }.to_bytes()
     }
 
     /// Takes what all ranks said, in their order; the same error on every rank if they do not fit together.
@@ -89,7 +90,10 @@ impl Exchanger {
         let resume = pledge::resume(&pledges, computed);
         let mut state = self.lock();
         match resume {
-            None => state.position = self.course.first()?,
+            None => {
+                state.note = pledge::anew(&pledges);
+                state.position = self.course.first()?;
+            }
             Some(at) if at.epoch == state.position.epoch => {}
             // Others have committed what this rank was about to.
             Some(at) => {
@@ -143,6 +147,8 @@ impl Exchanger {
 
     /// Makes what came durable; the words for everybody: all is well here, or what is not.
     pub fn settle(&self) -> Vec<u8> {
+        // Whatever a sync during the epoch found wrong is known after it, and must be told.
+        let syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         let position = state.position.clone();
         let Some(running) = &mut state.running else {
@@ -160,6 +166,8 @@ impl Exchanger {
         let prepare = || {
             let next = self.course.after(&position, &exchange, left, self.set.catalog().labels()?);
             if self.held.is_durable() {
+                // The commit before this one must be written down first: a restart can make up for one, not for two.
+                self.swept()?;
                 self.held.keep_owners(next.epoch, &next.owners.to_bytes())?;
             }
             self.held.sync()?;
@@ -169,8 +177,15 @@ impl Exchanger {
             Some(failure) => Err(failure),
             None => prepare().map_err(|error| error.to_string()),
         };
+        drop(syncing);
         match outcome {
-            Ok(next) => Word::well(epoch, next.owners.digest()),
+            Ok(next) => {
+                let words = Word::well(epoch, next.owners.digest());
+                if let Some(running) = &mut self.lock().running {
+                    running.next = Some(next);
+                }
+                words
+            }
             Err(failure) => {
                 self.fail(&failure);
                 Word::failed(Some(epoch), &failure)
@@ -178,46 +193,34 @@ impl Exchanger {
         }
     }
 
-    /// Takes everybody's words. If all is well what was sent is let go and the next epoch may begin; else the exchange of
-    /// the epoch is given up, with the same error on every rank.
+    /// Takes everybody's words. If all is well what was sent is let go and deleted, and the next epoch may begin; else the
+    /// exchange of the epoch is given up, with the same error on every rank.
     pub fn commit(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
         let report = self.conclude(said)?;
         self.sweep();
         Ok(report)
     }
 
-    /// As [`Exchanger::commit`], but for what nobody needs to wait for: [`Exchanger::sweep`] does it before the next epoch.
+    /// As [`Exchanger::commit`], but for what nobody needs to wait for: [`Exchanger::sweep_later`] does it.
     pub fn conclude(&self, said: &[Vec<u8>]) -> Result<ExchangeReport> {
         let outcome = self.heard(said).and_then(|words| alike(&words, "end"));
         let mut state = self.lock();
-        let Some(running) = state.running.take() else {
+        let Some(mut running) = state.running.take() else {
             return Err(Error::config("there is no exchange to commit: no epoch has begun"));
         };
         outcome?;
         let labels = self.set.catalog().labels()?;
-        let next = self.course.after(&state.position, &running.exchange, running.left.clone(), labels);
-        state.gone = Some(running.sent_ids().collect());
+        let next = running.next.take().unwrap_or_else(|| {
+            self.course.after(&state.position, &running.exchange, running.left.clone(), labels)
+        });
+        self.held.let_go(running.sent_ids());
+        state.unswept = self.held.is_durable().then(|| next.clone());
         state.position = next;
         state.restored = None;
         let epoch = running.exchange.epoch();
         let report = running.done(self.held.missed());
         state.last = Some((epoch, report.clone()));
         Ok(report)
-    }
-
-    /// Writes the journal of what all ranks committed, and then lets go of what was sent. Until then a crash finds the
-    /// slice as it was, with what came beside it. What fails here is told to all at the end of the next epoch.
-    pub fn sweep(&self) {
-        let _alone = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let (position, gone) = {
-            let mut state = self.lock();
-            (state.position.clone(), std::mem::take(&mut state.gone))
-        };
-        let Some(gone) = gone else { return };
-        let swept = self.note(&position).and_then(|()| self.held.remove(gone));
-        if let Err(error) = swept {
-            self.lock().owed = Some(error.to_string());
-        }
     }
 
     /// Reads what all ranks said.

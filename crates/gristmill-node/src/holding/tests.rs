@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 fn file(folder: &Path, id: u32) -> std::path::PathBuf {
@@ -110,35 +110,80 @@ fn a_journal_is_read_back_and_nonsense_is_none() {
     }
 }
 
+/// A sample that comes back while what was let go is deleted is there afterwards, always.
+#[test]
+fn what_comes_back_during_a_sweep_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = Holding::open(folder.path()).unwrap();
+    for round in 0..20_u8 {
+        (0..64).for_each(|id| held.put(id, &[round]).unwrap());
+        held.let_go(0..64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| held.sweep().unwrap());
+            // From the other end, so that the two meet.
+            for id in (0..64).rev().step_by(2) {
+                held.put(id, &[round, id as u8]).unwrap();
+            }
+        });
+        for id in 0..64 {
+            let expect = (id % 2 == 1).then(|| Bytes::from(vec![round, id as u8]));
+            assert_eq!(held.get(id), expect, "sample {id} in round {round}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
-    /// Any sequence of puts and removes leaves what a map would, within the limit.
+    /// Any sequence of puts, removes, lettings go and sweeps leaves what a map would, and never more files than the
+    /// limit, counting those that are let go until they are deleted.
     #[test]
     fn a_slice_is_a_map(
-        steps in proptest::collection::vec((0_u32..600, proptest::option::of(0_u8..9)), 1..120), max in 1_u32..40,
+        steps in proptest::collection::vec((0_u32..60, 0_u8..12), 1..200), max in 1_u32..40,
     ) {
         let folder = tempfile::tempdir().unwrap();
         for held in [Holding::in_memory(), Holding::open(folder.path()).unwrap()] {
             held.limit(max);
             let mut model: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-            for (id, content) in &steps {
-                if let Some(byte) = content {
-                    let bytes = vec![*byte; *byte as usize * 7];
-                    let fits = model.contains_key(id) || model.len() < max as usize;
-                    prop_assert_eq!(held.put(*id, &bytes).is_ok(), fits);
-                    if fits {
-                        model.insert(*id, bytes);
+            let mut gone = BTreeSet::new();
+            for &(id, what) in &steps {
+                match what {
+                    9 => {
+                        held.remove([id]).unwrap();
+                        model.remove(&id);
                     }
-                } else {
-                    held.remove([*id]).unwrap();
-                    model.remove(id);
+                    10 => {
+                        held.let_go([id]);
+                        if model.remove(&id).is_some() && held.is_durable() {
+                            gone.insert(id);
+                        }
+                    }
+                    11 => {
+                        held.sweep().unwrap();
+                        gone.clear();
+                    }
+                    byte => {
+                        let bytes = vec![byte; byte as usize * 7];
+                        let room = model.len() + gone.len() < max as usize;
+                        prop_assert_eq!(held.is_full(), !room);
+                        let fits = model.contains_key(&id) || gone.contains(&id) || room;
+                        prop_assert_eq!(held.put(id, &bytes).is_ok(), fits);
+                        if fits {
+                            gone.remove(&id);
+                            model.insert(id, bytes);
+                        }
+                    }
                 }
+                let there = |id: &u32| file(folder.path(), *id).exists();
+                prop_assert!(!held.is_durable() || gone.iter().chain(model.keys()).all(there));
             }
             prop_assert_eq!(held.ids(), model.keys().copied().collect::<Vec<_>>());
             prop_assert!(held.peak() <= max && held.len() as usize == model.len());
             for (id, bytes) in &model {
                 prop_assert_eq!(&held.get(*id).unwrap()[..], &bytes[..]);
             }
+            held.sweep().unwrap();
+            let files = (0..60).filter(|id| file(folder.path(), *id).exists()).count();
+            prop_assert!(!held.is_durable() || files == model.len());
         }
     }
 }

@@ -29,7 +29,9 @@ impl Loader {
         let standing = self.choice.as_ref().map(|choice| choice.standing());
         let cold = match (&standing, access.hot_share()) {
             (Some(standing), Some(hot_share)) if !full => {
-                Cold::of(coldest(&order, &standing.score, hot_share), samples)
+                let probe = self.choice.as_ref().map(|choice| choice.probe()).unwrap_or_default();
+                let cold = coldest(&order, &standing.score, hot_share).into_iter();
+                Cold::of(cold.filter(|id| probe.binary_search(id).is_err()), samples)
             }
             _ => Cold::default(),
         };

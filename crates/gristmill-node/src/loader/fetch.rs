@@ -64,8 +64,11 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
             }
             let seed = work.seed(claim.batch, claim.slots.start);
             let wish = work.split.as_ref().filter(|_| !whole).and_then(|split| split.wish(id, seed));
-            if let Some(split) = work.split.as_ref().filter(|_| reads.is_empty()) {
-                split.idle();
+            if let Some(split) = &work.split {
+                if reads.is_empty() {
+                    split.idle();
+                }
+                split.under_way(reads.len() + 1);
             }
             reads.push(async move {
                 let start = Instant::now();

@@ -1,9 +1,11 @@
 //! Where the loader and its steering meet: what a setting changes, and what is known of the epoch ahead.
 
 use super::check::claim_samples;
+use super::swap::Swap;
 use super::{Loader, LoaderOptions, Rules};
 use crate::Result;
 use crate::node::Ask;
+use crate::selection::SelectionReport;
 use crate::split::{Expected, SplitMode, SplitOptions, Splitter, StagedAsk};
 use crate::steer::{self, Ahead, Decision, Setting, Steering};
 use futures::FutureExt;
@@ -11,7 +13,7 @@ use gristmill_core::SampleId;
 use gristmill_core::plan::Plan;
 use gristmill_core::rng::{Stream, key};
 use gristmill_core::split::SplitPolicy;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// Folded into the key of the draw of samples that are looked at, so that no other stream has it.
 const LOOKED_AT: u64 = 0x4c4f_4f4b;
@@ -44,7 +46,61 @@ pub(super) fn split(options: &LoaderOptions) -> SplitOptions {
     options.split
 }
 
+/// What others than the pilot decided for the epoch before: told when it changes.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    cost_votes: Option<bool>,
+    fraction: Option<f64>,
+}
+
+impl Others {
+    /// What they decided for an epoch, where that is news.
+    fn news(
+        &mut self,
+        epoch: u64,
+        selection: Option<&SelectionReport>,
+        fraction: Option<f64>,
+    ) -> Vec<Decision> {
+        let mut news = Vec::new();
+        if let Some(chosen) = selection {
+            if !chosen.guard.is_empty() {
+                news.push(Decision::told(epoch, "selection", chosen.kind, "every sample", &chosen.guard));
+            }
+            let before = self.cost_votes.replace(chosen.io_bound).unwrap_or(false);
+            if before != chosen.io_bound {
+                let word = |votes: bool| if votes { "votes" } else { "does not vote" };
+                let (from, to) = (word(before), word(chosen.io_bound));
+                news.push(Decision::told(epoch, "cost of fetching", from, to, &chosen.bottleneck));
+            }
+        }
+        if let Some(now) = fraction {
+            let before = self.fraction.replace(now).unwrap_or(now);
+            if before.total_cmp(&now).is_ne() {
+                let why = if now > before {
+                    "slices differ more than chance would have it"
+                } else {
+                    "slices are as mixed as chance would have it"
+                };
+                news.push(Decision::told(epoch, "exchange", &before.to_string(), &now.to_string(), why));
+            }
+        }
+        news
+    }
+}
+
 impl Loader {
+    /// What others than the pilot decided for this epoch.
+    pub(super) fn news(
+        &self,
+        epoch: u64,
+        selection: Option<&SelectionReport>,
+        swap: Option<&Swap>,
+    ) -> Vec<Decision> {
+        let fraction = swap.and_then(|swap| swap.report(epoch)).map(|report| report.fraction);
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.news(epoch, selection, fraction)
+    }
+
     /// How an epoch is to be read, and what was decided about it.
     pub(super) fn steer(&self, epoch: u64, plan: &Plan, from_batch: u32) -> (Setting, Vec<Decision>) {
         let Some(steering) = &self.steering else { return (start(&self.options), Vec::new()) };
@@ -137,5 +193,34 @@ impl Loader {
             .boxed()
         };
         steer::look(&ids, &read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_decide_is_told_when_it_changes() {
+        let chosen = |io_bound, guard: &str| SelectionReport {
+            kind: "weighted",
+            io_bound,
+            guard: guard.into(),
+            bottleneck: "fetching gives 10 samples/s".into(),
+            ..SelectionReport::default()
+        };
+        let mut others = Others::default();
+        let lines = |news: Vec<Decision>| news.into_iter().map(|one| one.line).collect::<Vec<_>>();
+        assert!(others.news(0, Some(&chosen(false, "")), Some(0.1)).is_empty(), "nothing is new at first");
+        assert_eq!(
+            lines(others.news(1, Some(&chosen(true, "")), Some(0.2))),
+            [
+                "epoch 1: cost of fetching does not vote -> votes: fetching gives 10 samples/s",
+                "epoch 1: exchange 0.1 -> 0.2: slices differ more than chance would have it"
+            ]
+        );
+        let guarded = others.news(2, Some(&chosen(true, "the probe trails")), Some(0.2));
+        assert_eq!(lines(guarded), ["epoch 2: selection weighted -> every sample: the probe trails"]);
+        assert!(others.news(3, None, None).is_empty());
     }
 }

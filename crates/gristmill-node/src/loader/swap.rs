@@ -63,6 +63,7 @@ pub(super) fn terms(options: &super::LoaderOptions) -> Result<Option<Terms>> {
         == SelectionOptions {
             epochs: options.selection.epochs,
             class_floor: options.selection.class_floor,
+            probe_share: options.selection.probe_share,
             ..SelectionOptions::default()
         };
     if settings.choose == Choose::Importance && !options.selection.selection.needs_feedback() {

@@ -5,7 +5,7 @@ use crate::selection::SelectionReport;
 use crate::serve::metrics::Text;
 
 /// The last report in the text format of Prometheus.
-pub(super) fn text(report: Option<&EpochReport>, epochs: u64) -> String {
+pub(crate) fn text(report: Option<&EpochReport>, epochs: u64) -> String {
     let mut out = Text::default();
     out.counter("run_epochs_total", "Epochs that are done.", epochs);
     let Some(report) = report else { return out.end() };
@@ -14,6 +14,14 @@ pub(super) fn text(report: Option<&EpochReport>, epochs: u64) -> String {
     out.gauge("run_wait_share", "The part of the epoch that training waited.", report.wait_share());
     let kept = report.selection.as_ref().map_or(1.0, SelectionReport::kept_share);
     out.gauge("run_kept_share", "The part of the data set that the epoch trains on.", kept);
+    if let Some(accuracy) = report.selection.as_ref().and_then(|selection| selection.probe) {
+        let help = "The accuracy on the samples that are never skipped, in the epoch before.";
+        out.gauge("run_probe_accuracy", help, accuracy);
+    }
+    let shares = report.selection.iter().flat_map(|selection| &selection.class_shares);
+    if let Some(least) = shares.copied().reduce(f32::min) {
+        out.gauge("run_class_kept_share_least", "The least that a class has of its samples.", least);
+    }
     if let Some(ratio) = report.hit_ratio() {
         out.gauge("run_hit_ratio", "The part of the samples that did not come from the store.", ratio);
     }
@@ -40,9 +48,9 @@ pub(super) fn text(report: Option<&EpochReport>, epochs: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{NodeReport, Tier};
+    use crate::node::Tier;
     use crate::report::Wait;
-    use crate::serve::{self, OpsReport, ServerReport, SetReport};
+    use crate::serve;
     use std::collections::BTreeSet;
 
     fn run() -> String {
@@ -75,25 +83,7 @@ mod tests {
 
     #[test]
     fn the_dashboard_asks_for_what_there_is() {
-        let node = NodeReport::default();
-        let set = SetReport { name: "train".into(), digest: String::new(), node, hit_ratio: 0.0 };
-        let server = ServerReport {
-            version: String::new(),
-            up_s: 1.0,
-            connections: 0,
-            connections_max: 0,
-            refused: 0,
-            cut_off: 0,
-            messages: 0,
-            samples: 0,
-            bytes: 0,
-            bytes_in_flight: 0,
-            bytes_in_flight_max: 0,
-            draining: false,
-            ops: OpsReport::default(),
-            sets: vec![set],
-        };
-        let there = names(&(run() + &serve::metrics::text(&server)));
+        let there = names(&(run() + &serve::metrics::text(&crate::metrics::server())));
         let dashboard = include_str!("../../../../docs/grafana/gristmill.json");
         let panels: serde_json::Value = serde_json::from_str(dashboard).unwrap();
         let mut asked = BTreeSet::new();

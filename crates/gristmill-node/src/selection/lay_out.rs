@@ -1,8 +1,8 @@
 //! From what was selected to the plan of an epoch: the order, where ranks hold slices each in its own, and stand-ins.
 
-use super::{Choice, Decided, FamilyUse, State};
+use super::{CLASSES_TOLD_MAX, Choice, Decided, FamilyUse, State};
 use crate::{Error, Result};
-use gristmill_core::exchange::{LaidOut, Owners};
+use gristmill_core::exchange::{Active, LaidOut, Owners};
 use gristmill_core::family::{StandInLimits, StandIns};
 use gristmill_core::plan::{self, Plan, Shape};
 
@@ -18,10 +18,14 @@ impl Choice {
         owners: Option<&Owners>,
     ) -> Result<Decided> {
         let chosen = state.selector.chosen().ok_or_else(|| Error::config("no epoch has begun"))?;
-        let how = self.relatives.as_ref().map(|relatives| (relatives, state.families_use));
+        // An epoch that the guard asked for has every sample.
+        let guarded = !chosen.summary.guard.is_empty();
+        let how = self.relatives.as_ref().filter(|_| !guarded);
+        let how = how.map(|relatives| (relatives, state.families_use));
+        let always = state.selector.probe();
         let less = match how {
             Some((relatives, FamilyUse::Remove)) => {
-                Some(chosen.without_relatives(&relatives.families, self.seed))
+                Some(chosen.without_relatives(&relatives.families, self.seed, always))
             }
             _ => None,
         };
@@ -29,11 +33,13 @@ impl Choice {
         let chosen = less.as_ref().unwrap_or(chosen);
         report.removed = report.kept - chosen.summary.kept;
         report.kept = chosen.summary.kept;
+        report.class_shares = state.selector.class_shares(&chosen.ids);
+        report.class_shares.truncate(CLASSES_TOLD_MAX);
         let mut shape = chosen.shape(usual);
         let mut laid = LaidOut::default();
         let (mut order, weights) = match owners {
             Some(owners) => {
-                let those = (&chosen.ids[..], &chosen.weights[..]);
+                let those = Active { ids: &chosen.ids, weights: &chosen.weights, always };
                 laid = owners.lay_out(self.seed, chosen.epoch, shape, shuffle, Some(those));
                 (std::mem::take(&mut laid.order), std::mem::take(&mut laid.weights))
             }
@@ -47,7 +53,7 @@ impl Choice {
         let mut holds = StandIns::default();
         if let Some((relatives, FamilyUse::Repeat)) = how {
             let limits = StandInLimits { held_bytes_max: relatives.held_bytes_max, repeats_max: REPEATS_MAX };
-            holds = relatives.families.stand_ins(&order, shape, &self.sizes, limits)?;
+            holds = relatives.families.stand_ins(&order, shape, &self.sizes, limits, always)?;
             order = std::mem::take(&mut holds.served);
             report.stand_ins = holds.count;
         }

@@ -32,6 +32,14 @@ impl Link {
         (self.since, self.busy) = (now, under_way >= BUSY_READS);
     }
 
+    /// One more was asked for, and so many are under way now: from the third on the link is waited for, even if all that
+    /// came before had come at once and nothing was left.
+    pub(super) fn asked(&mut self, under_way: usize, now: Instant) {
+        if !self.busy && under_way >= BUSY_READS {
+            (self.since, self.busy) = (now, true);
+        }
+    }
+
     /// The link had nothing to do until now.
     pub(super) fn restart(&mut self, now: Instant) {
         (self.since, self.busy) = (now, false);
@@ -66,5 +74,18 @@ mod tests {
         }
         let rate = link.bytes_per_s().unwrap();
         assert!((900_000.0..1_100_000.0).contains(&rate), "{rate}");
+    }
+
+    /// Answers that come in bursts: eight at once, every 80 ms, and then eight more are asked for.
+    #[test]
+    fn the_time_before_a_burst_counts() {
+        let (mut link, start) = (Link::new(), Instant::now());
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        for burst in 0..20 {
+            (1..=8).for_each(|under_way| link.asked(under_way, at(burst * 80)));
+            (0..8).rev().for_each(|under_way| link.came(10_000, under_way, at(burst * 80 + 80)));
+        }
+        let rate = link.bytes_per_s().unwrap();
+        assert!((600_000.0..1_100_000.0).contains(&rate), "{rate}");
     }
 }

@@ -56,6 +56,11 @@ impl Measured {
         }
     }
 
+    /// One more is asked for.
+    pub(super) fn asked(&self, under_way: usize) {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).asked(under_way, Instant::now());
+    }
+
     /// Nothing was under way until now.
     pub(super) fn idle(&self) {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).restart(Instant::now());

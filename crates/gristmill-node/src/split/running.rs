@@ -148,6 +148,11 @@ impl Running {
         }
     }
 
+    /// So many are under way, the one that is asked for now included.
+    pub(crate) fn under_way(&self, reads: usize) {
+        self.measured.asked(reads);
+    }
+
     /// Nothing was under way until now.
     pub(crate) fn idle(&self) {
         self.measured.idle();
@@ -261,7 +266,7 @@ impl Running {
 /// Waits until enough of a long first epoch was measured, and decides for the rest of it.
 fn decide_for_the_rest(running: &Weak<Running>, client: &Client) {
     while let Some(running) = running.upgrade().filter(|running| !running.over.load(Relaxed)) {
-        if running.splitter.profiled() >= u64::from(running.splitter.options.profile_samples) {
+        if running.splitter.knows_enough() {
             running.redecide(client);
             return;
         }

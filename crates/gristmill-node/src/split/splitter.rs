@@ -6,6 +6,7 @@
 
 use super::facts::Pictures;
 use super::running::{Running, Table};
+use super::strata::Strata;
 use super::{Expected, SplitMode, SplitOptions, SplitReport};
 use crate::access::Access;
 use crate::client::{Address, Client, Ready};
@@ -26,6 +27,8 @@ use std::time::Duration;
 const CALIBRATION_WAIT: Duration = Duration::from_secs(3);
 /// The most samples among which the calibration picks.
 const SEEN_MAX: usize = 8_192;
+/// The part of the profile that must be of each of eight sizes.
+const STRATUM_PART: u64 = 32;
 /// The most samples of which it is thought through what a split would come to.
 const WHAT_IF_SAMPLES: usize = 4_096;
 /// Raw samples after which the profile takes no more of them.
@@ -51,6 +54,7 @@ pub(crate) struct Splitter {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) pictures: Pictures,
+    strata: Strata,
     pub(super) profile: Profile,
     /// Samples whose pictures are known, for the calibration to pick from.
     pub(super) seen: Vec<u32>,
@@ -123,6 +127,7 @@ impl Splitter {
         let Ground { set, recipe, pipeline, pixels_max, seed, threads } = ground;
         let state = State {
             pictures: Pictures::default(),
+            strata: Strata::new(set.catalog().sizes()?),
             profile: Profile::new(Stage::Raw as u8),
             seen: Vec::new(),
             calibration: Calibration::Not,
@@ -290,6 +295,12 @@ impl Splitter {
         self.lock().profile.count(Stage::Raw as u8)
     }
 
+    /// Whether enough was measured to decide for the rest of an epoch: so many samples, and some of every size.
+    pub(super) fn knows_enough(&self) -> bool {
+        let wanted = u64::from(self.options.profile_samples);
+        self.profiled() >= wanted && self.lock().strata.has((wanted / STRATUM_PART).max(1))
+    }
+
     /// How fast things are: as the options say, as measured now, or as measured before.
     pub(super) fn resources(
         &self,
@@ -393,6 +404,7 @@ impl Splitter {
                 ..Measured::default()
             };
             state.profile.measured(&shape, &measured);
+            state.strata.note(raw_bytes);
         }
     }
 

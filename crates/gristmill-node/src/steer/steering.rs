@@ -90,8 +90,6 @@ impl Steering {
         if waits && matters && sheet.fetch_share >= WAIT_SHARE_MIN && sheet.cached < 1.0 {
             look(&mut state.answers, &sheet, ahead, was);
         }
-        let next = course(ahead, &sheet, state.answers, ahead.cached.unwrap_or(sheet.cached));
-        let last = Course { cached: sheet.cached, ..next };
         let mut split: BTreeMap<usize, Option<WhatIf>> = BTreeMap::new();
         let link = state.answers.map(|(answers, _)| answers.bytes_per_s).filter(|rate| rate.is_finite());
         let mut seconds = |course: &Course, setting: Setting| {
@@ -100,6 +98,17 @@ impl Steering {
             });
             predict::seconds(&sheet, course, was, setting, what_if.flatten().as_ref())
         };
+        // What cannot explain the epoch that was is not asked about the next. The store may be shared with others, and answer
+        // a look otherwise than an epoch: then it gives what it gave, however many reads there are.
+        let seen = course(ahead, &sheet, state.answers.map(|(answers, _)| answers), sheet.cached);
+        let plain = course(ahead, &sheet, Some(as_measured(ahead, &sheet)), sheet.cached);
+        let mut explains = |course: &Course| {
+            let off = seconds(course, was).map(|expected| (sheet.seconds_per_sample / expected - 1.0).abs());
+            off.is_some_and(|off| off <= OFF_MAX)
+        };
+        let last = if state.answers.is_some() && explains(&seen) { seen } else { plain };
+        let waits = waits && explains(&last);
+        let next = Course { cached: ahead.cached.unwrap_or(sheet.cached), ..last };
         let drift = match (seconds(&next, was), seconds(&last, was)) {
             (Some(then), Some(now)) => then / now,
             _ => 1.0,
@@ -136,8 +145,17 @@ fn reads(set: usize, can_direct: bool) -> usize {
     if set == 0 && !can_direct { 64 } else { set }
 }
 
-fn course(ahead: &Ahead<'_>, sheet: &Sheet, answers: Option<(Answers, u64)>, cached: f64) -> Course {
-    let answers = answers.map(|(answers, _)| answers).filter(|_| sheet.cached < 1.0);
+/// A store that gives what it gave in an epoch that waited for it; otherwise one that answers as late, and all at once.
+fn as_measured(ahead: &Ahead<'_>, sheet: &Sheet) -> Answers {
+    let (missed, (bytes, _)) = (1.0 - sheet.cached, ahead.bytes);
+    if sheet.fetch_share >= WAIT_SHARE_MIN && missed > 0.0 && bytes > 0.0 {
+        return Answers { latency_s: 0.0, bytes_per_s: bytes * missed / sheet.seconds_per_sample };
+    }
+    Answers { latency_s: sheet.flight_s.min(sheet.seconds_per_sample), bytes_per_s: f64::INFINITY }
+}
+
+fn course(ahead: &Ahead<'_>, sheet: &Sheet, answers: Option<Answers>, cached: f64) -> Course {
+    let answers = answers.filter(|_| sheet.cached < 1.0);
     let (bytes, spread) = ahead.bytes;
     Course { samples: ahead.samples, batch: ahead.batch, bytes, spread, cached, cores: cores::all(), answers }
 }
@@ -146,7 +164,7 @@ fn course(ahead: &Ahead<'_>, sheet: &Sheet, answers: Option<(Answers, u64)>, cac
 fn look(answers: &mut Option<(Answers, u64)>, sheet: &Sheet, ahead: &Ahead<'_>, was: Setting) {
     let known = answers.is_some_and(|(_, epoch)| ahead.epoch < epoch + LOOK_EPOCHS);
     if known && !was.split {
-        let here = course(ahead, sheet, *answers, sheet.cached);
+        let here = course(ahead, sheet, answers.map(|(answers, _)| answers), sheet.cached);
         let expected = predict::seconds(sheet, &here, was, was, None);
         let off = expected.map_or(1.0, |expected| (sheet.seconds_per_sample / expected - 1.0).abs());
         if off <= OFF_MAX {

@@ -1,6 +1,7 @@
 //! The exchange at work: ranks as threads, each with a loader and a slice of its own, against what the core predicts.
 
 mod crash;
+mod selects;
 mod trouble;
 
 use bytes::Bytes;
@@ -45,12 +46,12 @@ fn catalog(samples: u32) -> (Arc<Catalog>, Arc<dyn Store>) {
     (Arc::new(draft.into_catalog().unwrap()), Arc::new(MemoryStore::new(objects)))
 }
 
-fn set(samples: u32) -> DataSet {
+pub(crate) fn set(samples: u32) -> DataSet {
     let (catalog, store) = catalog(samples);
     DataSet::new(catalog, store, 0, &|| false).unwrap()
 }
 
-fn settings(fraction: f64) -> ExchangeSettings {
+pub(crate) fn settings(fraction: f64) -> ExchangeSettings {
     ExchangeSettings {
         fraction: Fraction::Fixed(fraction),
         patience_ms: 20_000,
@@ -62,7 +63,7 @@ fn in_folder(fraction: f64, folder: &Path) -> ExchangeSettings {
     ExchangeSettings { hold: Hold::Folder(folder.to_path_buf()), ..settings(fraction) }
 }
 
-fn options(world: u32, batch: u32, exchange: ExchangeSettings) -> LoaderOptions {
+pub(crate) fn options(world: u32, batch: u32, exchange: ExchangeSettings) -> LoaderOptions {
     let mut options = Config::default().settings().loader();
     options.shape = Shape { batch, rank: 0, world, uneven: Uneven::Pad, drop_last: false };
     (options.seed, options.threads, options.memory_bytes_max) = (11, 1, 64 << 20);
@@ -72,22 +73,22 @@ fn options(world: u32, batch: u32, exchange: ExchangeSettings) -> LoaderOptions 
 
 /// What one rank saw in an epoch.
 #[derive(Debug, Clone)]
-struct Seen {
-    batches: Vec<Vec<u32>>,
-    report: EpochReport,
+pub(crate) struct Seen {
+    pub(crate) batches: Vec<Vec<u32>>,
+    pub(crate) report: EpochReport,
     /// What the slice has after it.
-    held: Vec<u32>,
+    pub(crate) held: Vec<u32>,
     peak: u32,
 }
 
 impl Seen {
-    fn ids(&self) -> Vec<u32> {
+    pub(crate) fn ids(&self) -> Vec<u32> {
         self.batches.concat()
     }
 }
 
 /// Runs a function on every rank at the same time.
-fn ranks<T: Send>(
+pub(crate) fn ranks<T: Send>(
     set: &DataSet,
     options: &LoaderOptions,
     run: impl Fn(u32, Result<Loader>) -> T + Sync,
@@ -112,7 +113,7 @@ fn ranks<T: Send>(
 }
 
 /// Trains one epoch; every sample must be what it was.
-fn train(loader: &Loader, epoch: u64, batches_max: usize) -> Result<Seen> {
+pub(crate) fn train(loader: &Loader, epoch: u64, batches_max: usize) -> Result<Seen> {
     let mut running = loader.epoch(epoch, 0)?;
     let mut batches = Vec::new();
     while batches.len() < batches_max
@@ -123,10 +124,6 @@ fn train(loader: &Loader, epoch: u64, batches_max: usize) -> Result<Seen> {
             assert!(bytes == &content(*id), "sample {id}");
         }
         batches.push(batch.ids.clone());
-    }
-    if batches.len() < batches_max {
-        // What was sent is let go of after the end of the epoch; then all speak again.
-        loader.driver().unwrap().gather(Vec::new())?;
     }
     let held = loader.exchanger().unwrap().held();
     Ok(Seen { batches, report: running.report(), held: held.ids(), peak: held.peak() })

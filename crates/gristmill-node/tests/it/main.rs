@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod catalog;
+mod conflicts;
 mod disk;
 mod exchange;
 mod families;
+mod guard;
 mod loader;
 mod node;
 mod page;

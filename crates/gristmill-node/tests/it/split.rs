@@ -31,12 +31,12 @@ fn near() -> Arc<DataSet> {
     data(photos(), &StoreOptions::default())
 }
 
-fn serve_options() -> ServeOptions {
+pub(crate) fn serve_options() -> ServeOptions {
     ServeOptions { listen: "127.0.0.1:0".into(), cores: Some(2.0), ..ServeOptions::default() }
 }
 
 /// A node near the data.
-fn serve(options: ServeOptions) -> Server {
+pub(crate) fn serve(options: ServeOptions) -> Server {
     let node = Arc::new(Node::new(near(), NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap());
     Server::start(options, None, vec![Hosted { name: "photos".into(), node }]).unwrap()
 }
@@ -46,7 +46,7 @@ fn url(server: &Server) -> String {
 }
 
 /// The data set as one sees it that has nothing but the node.
-fn behind(server: &Server, options: ClientOptions) -> Arc<DataSet> {
+pub(crate) fn behind(server: &Server, options: ClientOptions) -> Arc<DataSet> {
     let client = Client::connect(&url(server), options).unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
     let path = block_on(client.catalog(&folder)).unwrap();
@@ -56,7 +56,13 @@ fn behind(server: &Server, options: ClientOptions) -> Arc<DataSet> {
 
 fn split(mode: SplitMode) -> LoaderOptions {
     // A link of this rate is the bottleneck of anything.
-    let split = SplitOptions { mode, link_bytes_per_s: Some(2e6), ..SplitOptions::default() };
+    // Whatever else this machine does, the decision is the same.
+    let split = SplitOptions {
+        mode,
+        link_bytes_per_s: Some(2e6),
+        same_machine: Some(false),
+        ..SplitOptions::default()
+    };
     LoaderOptions { split, ..options() }
 }
 

@@ -8,7 +8,7 @@ use gristmill_node::{Error, Result};
 use std::time::{Duration, Instant};
 
 /// Mean loss and accuracy over all of `test`; none if it was told to stop before the end.
-pub(super) fn evaluate(
+pub(crate) fn evaluate(
     model: &mut Mlp,
     test: &Loader,
     stop: &dyn Fn() -> bool,

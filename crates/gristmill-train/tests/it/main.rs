@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
+mod together;
+
 use gristmill_core::plan::Shape;
 use gristmill_core::select::Selection;
 use gristmill_node::config::{Config, Settings};
@@ -146,7 +148,7 @@ fn what_each_way_trains_is_what_it_says() {
     let proxied = rows("proxy");
     assert_eq!(proxied.iter().map(|row| row.proxy).collect::<Vec<_>>(), [true, false, false, false]);
     assert!(
-        proxied[1].kept == 2_000 && proxied[1].loss > proxied[0].loss * 0.8,
+        (2_000..=2_040).contains(&proxied[1].kept) && proxied[1].loss > proxied[0].loss * 0.8,
         "the real model starts anew"
     );
 }

@@ -55,6 +55,9 @@ pub(crate) struct ServeArgs {
     /// Its private key (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<String>,
+    /// End when standard input ends: for a program that starts a node and may be killed
+    #[arg(long)]
+    pub(crate) while_stdin: bool,
     #[command(flatten)]
     pub(crate) common: Common,
 }

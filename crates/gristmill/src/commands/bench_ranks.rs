@@ -16,6 +16,7 @@ use gristmill_node::dataset::DataSet;
 use gristmill_node::exchange::{Local, Transport, refusal};
 use gristmill_node::loader::{Loader, LoaderOptions, Polled};
 use gristmill_node::report::EpochReport;
+use gristmill_node::steer::SteerOptions;
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::Recipe;
 use serde::{Deserialize, Serialize};
@@ -51,14 +52,41 @@ pub(super) struct Done {
     wait_ms: f64,
     wait_exchange_ms: f64,
     exchanged_bytes: u64,
+    exchanged: u32,
+    /// The epoch that slices on disk were ready for.
+    resumes_at: Option<u64>,
+    notes: Vec<String>,
     /// Its row as JSON, and its report in words.
     row: String,
     words: String,
 }
 
+/// How an epoch is printed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Printing {
+    /// One block for all ranks.
+    Brief,
+    /// What each rank did as well.
+    Verbose,
+    /// A line per rank, and one for all.
+    Json,
+}
+
+impl Printing {
+    /// As it was asked for.
+    pub(super) fn of(args: &LoadArgs) -> Printing {
+        match (args.common.json, args.verbose) {
+            (true, _) => Printing::Json,
+            (false, true) => Printing::Verbose,
+            (false, false) => Printing::Brief,
+        }
+    }
+}
+
 impl Done {
-    fn new(rank: u32, report: &EpochReport, wall: Duration) -> Result<Done> {
+    fn new(rank: u32, report: &EpochReport, wall: Duration, resumes_at: Option<u64>) -> Result<Done> {
         let row = Row::of_rank(report, rank);
+        let swap = report.exchange.as_ref();
         Ok(Done {
             rank,
             epoch: row.epoch,
@@ -67,7 +95,10 @@ impl Done {
             wall_ms: wall.as_secs_f64() * 1e3,
             wait_ms: row.wait_ms,
             wait_exchange_ms: row.wait_exchange_ms,
-            exchanged_bytes: report.exchange.as_ref().map_or(0, |swap| swap.bytes_sent),
+            exchanged_bytes: swap.map_or(0, |swap| swap.bytes_sent),
+            exchanged: swap.map_or(0, |swap| swap.sent),
+            resumes_at,
+            notes: swap.map(|swap| swap.notes.clone()).unwrap_or_default(),
             row: serde_json::to_string(&row)?,
             words: report.to_string(),
         })
@@ -83,7 +114,8 @@ impl<'a> Job<'a> {
         epochs: Range<u64>,
     ) -> Result<Job<'a>> {
         let settings = config.settings();
-        let mut options = settings.loader();
+        // Ranks in one process have one machine: what each finds out about it the others change.
+        let mut options = LoaderOptions { steer: SteerOptions::default(), ..settings.loader() };
         options.shape = Shape { rank: 0, world, ..options.shape };
         options.memory_bytes_max /= u64::from(here.max(1));
         if args.threads.is_none() {
@@ -107,6 +139,7 @@ impl<'a> Job<'a> {
             (Ok(loader), None) => loader,
             (Err(error), transport) => return Err(self.refuse(rank, transport, error.into())),
         };
+        let resumes_at = loader.exchanger().map(|exchanger| exchanger.resumes_at());
         if let Some(exchanger) = loader.exchanger() {
             let filled = exchanger.fill(self.epochs.start, &mut |_| !stop::asked());
             stop::check()?;
@@ -114,7 +147,8 @@ impl<'a> Job<'a> {
             if let (0, false, Ok(filled)) = (rank, self.args.common.json, filled) {
                 let (kept, read, mb) = (filled.kept, filled.read, filled.bytes as f64 / 1e6);
                 say(format_args!(
-                    "slice of rank 0: {kept} samples were there, {read} were read ({mb:.1} MB)"
+                    "slice of rank 0: ready for epoch {}; {kept} samples were there, {read} were read ({mb:.1} MB)",
+                    exchanger.resumes_at()
                 ));
             }
         }
@@ -133,7 +167,7 @@ impl<'a> Job<'a> {
                 return Ok(());
             };
             // Whoever prints may have stopped after another rank's error.
-            let _ = tell.send(Done::new(rank, &report, start.elapsed())?);
+            let _ = tell.send(Done::new(rank, &report, start.elapsed(), resumes_at)?);
         }
         Ok(())
     }
@@ -180,10 +214,11 @@ impl<'a> Job<'a> {
                         trace.write(&batch)?;
                     }
                     drop(batch);
+                    // As in training: each computes, and then all of them add up what came of it.
+                    stop::sleep(Duration::from_secs_f64(self.args.step_ms / 1e3));
                     if !step() {
                         return Ok(None);
                     }
-                    stop::sleep(Duration::from_secs_f64(self.args.step_ms / 1e3));
                     since = Instant::now();
                 }
                 Polled::Pending if since.elapsed() > stall => return Err(epoch.stalled().into()),
@@ -225,7 +260,7 @@ pub(super) fn load(args: &LoadArgs, config: &Config, world: u32, epochs: Range<u
             }));
         }
         drop(tell);
-        let printed = print(&told, world, args.common.json);
+        let printed = print(&told, world, Printing::of(args));
         if printed.is_err() {
             gate.close();
         }
@@ -248,7 +283,7 @@ pub(super) fn load(args: &LoadArgs, config: &Config, world: u32, epochs: Range<u
 }
 
 /// Prints every epoch once all ranks are through with it.
-fn print(told: &Receiver<Done>, world: u32, as_json: bool) -> Result<()> {
+fn print(told: &Receiver<Done>, world: u32, how: Printing) -> Result<()> {
     let mut waiting: Vec<Done> = Vec::new();
     while let Ok(done) = told.recv() {
         let epoch = done.epoch;
@@ -260,13 +295,13 @@ fn print(told: &Receiver<Done>, world: u32, as_json: bool) -> Result<()> {
             continue;
         }
         all.sort_by_key(|done| done.rank);
-        summary(&all, as_json)?;
+        summary(&all, how)?;
     }
     Ok(())
 }
 
 /// Prints one epoch of all ranks.
-pub(super) fn summary(all: &[Done], as_json: bool) -> Result<()> {
+pub(super) fn summary(all: &[Done], how: Printing) -> Result<()> {
     let wall_ms = all.iter().map(|done| done.wall_ms).fold(0.0, f64::max);
     let samples: u64 = all.iter().map(|done| done.samples).sum();
     let bytes: u64 = all.iter().map(|done| done.bytes).sum();
@@ -276,24 +311,43 @@ pub(super) fn summary(all: &[Done], as_json: bool) -> Result<()> {
     let rate = if wall_ms > 0.0 { samples as f64 * 1e3 / wall_ms } else { 0.0 };
     let share = if wall_ms > 0.0 { exchange_ms / wall_ms } else { 0.0 };
     let epoch = all[0].epoch;
-    if as_json {
+    if let Printing::Json = how {
         all.iter().try_for_each(|done| line(format_args!("{}", done.row)))?;
         return json(&json!({
             "total": true, "epoch": epoch, "ranks": all.len(), "samples": samples, "bytes": bytes,
             "wall_ms": wall_ms, "samples_per_s": rate, "wait_ms": wait_ms, "wait_exchange_ms": exchange_ms,
-            "wait_exchange_share": share, "exchanged_bytes": moved,
+            "wait_exchange_share": share, "exchanged_bytes": moved, "resumes_at": all[0].resumes_at,
         }));
     }
-    all.iter().try_for_each(|done| line(format_args!("rank {}, {}", done.rank, done.words)))?;
+    if let Printing::Verbose = how {
+        all.iter().try_for_each(|done| line(format_args!("rank {}, {}", done.rank, done.words)))?;
+    }
+    // The mean of the ranks, and the one that waited longest.
+    let slowest = |of: &dyn Fn(&Done) -> f64| {
+        let most = all.iter().max_by(|a, b| of(a).total_cmp(&of(b)));
+        most.map_or(String::new(), |done| format!("rank {} {:.1} ms", done.rank, of(done)))
+    };
     line(format_args!(
-        "epoch {epoch}, {} ranks: {samples} samples in {:.2} s, {rate:.0} samples/s, {:.1} MB from the store, {:.1} MB \
-         exchanged; waited {wait_ms:.0} ms for batches, {exchange_ms:.1} ms for the exchange ({:.2} % of the epoch)",
+        "epoch {epoch}, {} ranks: {samples} samples in {:.2} s, {rate:.0} samples/s, {:.1} MB from the store\n  waited \
+         {wait_ms:.1} ms for batches ({})",
         all.len(),
         wall_ms / 1e3,
         bytes as f64 / 1e6,
-        moved as f64 / 1e6,
-        share * 100.0
-    ))
+        slowest(&|done| done.wait_ms),
+    ))?;
+    if all[0].resumes_at.is_some() {
+        let samples: u32 = all.iter().map(|done| done.exchanged).sum();
+        line(format_args!(
+            "  exchanged {samples} samples ({:.1} MB); waited {exchange_ms:.1} ms for it, {:.2} % of the epoch ({})",
+            moved as f64 / 1e6,
+            share * 100.0,
+            slowest(&|done| done.wait_exchange_ms),
+        ))?;
+    }
+    let mut notes: Vec<&String> = all.iter().flat_map(|done| &done.notes).collect();
+    notes.sort_unstable();
+    notes.dedup();
+    notes.into_iter().try_for_each(|note| line(format_args!("  note: {note}")))
 }
 
 /// Bytes per second, from what people write: `1Gbit`, `100Mbit`, `60MB`.

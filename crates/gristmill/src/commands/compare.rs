@@ -3,12 +3,17 @@
 //! They take turns within each seed, so that whatever else the machine does falls on all of them. What the comparisons
 //! share is here: the ground that all are trained on, and how figures of several seeds become one.
 
+mod all;
 mod cache;
 mod exchange;
 mod ground;
+mod keep;
 mod selection;
 mod split;
+mod unpack;
+mod upstream;
 
+pub(super) use all::all;
 pub(super) use cache::cache;
 pub(super) use exchange::exchange;
 pub(super) use selection::selection;

@@ -1,9 +1,11 @@
 //! `gristmill config`: every setting, where its value comes from, and whether a file is sound.
 
+mod reference;
+
 use crate::args::ConfigCommand;
 use crate::output::{counted, json, line, name};
 use anyhow::Result;
-use gristmill_node::config::{Config, KEYS, Origin};
+use gristmill_node::config::{Config, Origin};
 use gristmill_node::open;
 use serde_json::json;
 use std::process::ExitCode;
@@ -26,7 +28,7 @@ pub(super) fn run(command: ConfigCommand) -> Result<ExitCode> {
                 line(format_args!("{}: sound, {set}", name(file.display())))?;
             }
         }
-        ConfigCommand::Reference => reference()?,
+        ConfigCommand::Reference { page } => reference::print(page)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -51,22 +53,6 @@ fn show(config: &Config, as_json: bool) -> Result<()> {
             format!("{value:?}")
         };
         line(format_args!("{:<34} # {}; {}", format!("{name} = {quoted}"), origin, key.meaning))?;
-    }
-    Ok(())
-}
-
-fn reference() -> Result<()> {
-    line("# Settings\n")?;
-    line(
-        "Printed by `gristmill config reference`. A setting may stand in a TOML file (`[section]`, then `name = value`),",
-    )?;
-    line("in the environment, or behind `--set`. Later ones win: file, environment, argument.\n")?;
-    line("| setting | default | values | environment | meaning |")?;
-    line("|---|---|---|---|---|")?;
-    for key in KEYS {
-        let environment = key.environment();
-        let (default, values) = (key.default(), key.values());
-        line(format_args!("| `{}` | {default} | {values} | `{environment}` | {} |", key.name, key.meaning))?;
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ use over_mpi::over_mpi;
 
 #[cfg(feature = "mpi")]
 mod over_mpi {
-    use super::super::bench_ranks::{Done, Job, summary};
+    use super::super::bench_ranks::{Done, Job, Printing, summary};
     use super::super::catalogued;
     use crate::args::LoadArgs;
     use crate::stop;
@@ -100,7 +100,7 @@ mod over_mpi {
                 }
                 Ok(())
             });
-            let printed = print(&told, &mut figures, args.common.json);
+            let printed = print(&told, &mut figures, Printing::of(args));
             let outcome = worker.join().unwrap_or_else(|_| Err(anyhow!("a rank panicked")));
             outcome.and(printed)
         })?;
@@ -108,13 +108,13 @@ mod over_mpi {
     }
 
     /// Tells all ranks what this one did in every epoch; the first prints it.
-    fn print(told: &Receiver<Done>, figures: &mut MpiTransport, as_json: bool) -> Result<()> {
+    fn print(told: &Receiver<Done>, figures: &mut MpiTransport, how: Printing) -> Result<()> {
         while let Ok(done) = told.recv() {
             let said = figures.gather(&serde_json::to_vec(&done)?, PATIENCE)?;
             if figures.rank() == 0 {
                 let read = |words: &Vec<u8>| serde_json::from_slice(words);
                 let all = said.iter().map(read).collect::<Result<Vec<Done>, _>>()?;
-                summary(&all, as_json)?;
+                summary(&all, how)?;
             }
         }
         Ok(())

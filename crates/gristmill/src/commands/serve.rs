@@ -15,7 +15,7 @@ use gristmill_node::{Error, Kind};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How often the page is told.
@@ -84,8 +84,10 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
             say("note: others can reach it and nothing is encrypted; --tls-cert and --tls-key change that");
         }
     }
+    let left_alone = args.while_stdin.then(input_ended).transpose()?;
+    let ended = || left_alone.as_ref().is_some_and(|ended| ended.load(Relaxed));
     let mut told: Option<Instant> = None;
-    while !stop::asked() && !terminated.load(Relaxed) {
+    while !stop::asked() && !terminated.load(Relaxed) && !ended() {
         if let Some((page, _)) = &page
             && told.is_none_or(|at| at.elapsed() >= PAGE_EVERY)
         {
@@ -97,6 +99,19 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
     say("ending: finishing what is in flight");
     server.drain()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes true when standard input ends.
+fn input_ended() -> Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&ended);
+    let wait = move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        told.store(true, Relaxed);
+    };
+    let thread = std::thread::Builder::new().name("grist-stdin".into()).spawn(wait);
+    thread.map_err(|e| Error::io("start", "a thread", e))?;
+    Ok(ended)
 }
 
 /// The page of the node, if one was asked for. One that cannot be shown is said and keeps nobody from being served.

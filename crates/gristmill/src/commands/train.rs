@@ -19,6 +19,7 @@ use gristmill_node::config::{Config, Settings};
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
 use gristmill_node::selection::{FamilyUse, SelectionOptions};
+use gristmill_node::steer::SteerOptions;
 use gristmill_node::{Error, Kind, open};
 use gristmill_ops::{Encoding, Recipe};
 use gristmill_train::{Checkpoint, Ended, Run, Schedule, Sgd, TrainOptions, Trainer};
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 /// Settings that change what is trained, so that a checkpoint belongs to them.
 const IDENTITY_SECTION: &str = "selection.";
-const IDENTITY_KEYS: [&str; 8] = [
+const IDENTITY_KEYS: [&str; 9] = [
     "loader.batch",
     "loader.seed",
     "loader.shuffle",
@@ -38,6 +39,7 @@ const IDENTITY_KEYS: [&str; 8] = [
     "loader.rank",
     "loader.world",
     "recipe.name",
+    "steer.probe_share",
 ];
 
 /// Training and test data, ready to be read.
@@ -172,7 +174,8 @@ pub(super) fn test_loader(set: Arc<DataSet>, recipe: &Recipe, settings: &Setting
     let usual = settings.loader();
     let shape = Shape::single(usual.shape.batch.max(256));
     let selection = SelectionOptions::default();
-    Ok(Loader::new(set, Some(recipe), LoaderOptions { shape, shuffle: false, selection, ..usual })?)
+    let steer = SteerOptions::default();
+    Ok(Loader::new(set, Some(recipe), LoaderOptions { shape, shuffle: false, selection, steer, ..usual })?)
 }
 
 /// The recipe that was asked for; else what fits bare pixels.

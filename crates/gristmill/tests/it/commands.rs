@@ -110,10 +110,3 @@ fn config_shows_every_setting_and_where_it_comes_from() {
     assert!(row.contains("GRISTMILL_LOADER_THREADS") && row.contains("\"3\""), "{row}");
     place.run(&["config", "check", "gristmill.toml"]).good();
 }
-
-#[test]
-fn the_reference_page_is_fresh() {
-    let page = include_str!("../../../../docs/reference/settings.md");
-    let printed = Place::new().run(&["config", "reference"]).good().out;
-    assert_eq!(printed, page, "run `make reference`");
-}

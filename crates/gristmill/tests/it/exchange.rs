@@ -64,6 +64,7 @@ fn killed_ranks_lose_and_double_nothing() {
     let totals: Vec<_> = rows.iter().filter(|row| row["total"] == true).collect();
     assert_eq!((rows.len() as u64, totals.len() as u64), (EPOCHS * (WORLD + 1), EPOCHS));
     assert!(totals.iter().all(|row| row["wait_exchange_share"].as_f64().unwrap() < 0.9));
+    assert!(totals.iter().all(|row| row["resumes_at"] == 0));
     assert!(rows.iter().filter(|row| row["rank"] == 1).all(|row| row["exchange"]["sent"] == 10));
 
     let hold = place.path("slice");
@@ -110,9 +111,33 @@ fn killed_ranks_lose_and_double_nothing() {
     let more = ["--hold", text(&hold), "--from-epoch", &total, "--epochs", "1"];
     let ran = place.run(&[&base[..], &more].concat()).good();
     assert!(ran.json().iter().filter(|row| row["total"] != true).all(|row| row["exchange"]["refilled"] == 0));
+    assert_eq!(ran.json()[WORLD as usize]["resumes_at"], EPOCHS);
     let mut all = slices(&hold).concat();
     all.sort_unstable();
     assert_eq!(all, (0..60).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_epoch_of_several_ranks_is_one_block() {
+    let place = Place::new();
+    let photos = place.photos(24);
+    let base = ["bench", "load", text(&photos), "--ranks", "3", "--batch", "2", "--epochs", "2"];
+    let run = |more: &[&str]| place.run(&[&base[..], more].concat()).good();
+    let brief = run(&["--exchange", "0.5", "--hold", text(&place.path("slice"))]);
+    let out = brief.out;
+    assert_eq!(out.lines().count(), 6, "{out}");
+    assert!(
+        out.contains("epoch 1, 3 ranks: 24 samples in") && out.contains("exchanged 12 samples ("),
+        "{out}"
+    );
+    let words = run(&["--exchange", "0.5", "--hold", text(&place.path("slice")), "--from-epoch", "2"]).err;
+    assert!(
+        words.contains("slice of rank 0: ready for epoch 2; 8 samples were there, 0 were read"),
+        "{words}"
+    );
+    let verbose = run(&["--exchange", "0.01", "--verbose"]).out;
+    assert!(verbose.contains("rank 2, epoch 1") && verbose.contains("note: a fraction of 0.01"), "{verbose}");
+    assert!(!run(&["--exchange", "global"]).out.contains("exchanged"));
 }
 
 #[test]

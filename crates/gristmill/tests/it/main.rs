@@ -5,8 +5,10 @@
 mod bad_input;
 mod cache;
 mod commands;
+mod compare_all;
 mod compare_exchange;
 mod compare_split;
+mod documents;
 mod exchange;
 mod families;
 mod interrupt;

@@ -128,6 +128,29 @@ fn what_cannot_be_served_is_said_and_ctrl_c_ends_it() {
     assert_eq!(serving.end(Signal::INT).code, Some(0));
 }
 
+/// A program that starts a node holds its input open. When it is gone, however it ended, so is the node.
+#[test]
+fn a_node_ends_with_the_program_that_started_it() {
+    let place = Place::new();
+    place.photos(5);
+    let photos = text(&place.path("photos")).to_string();
+    let mut command =
+        place.command(&["serve", &photos, "--json", "--listen", "127.0.0.1:0", "--while-stdin"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it serves as long as its input is open");
+    drop(child.stdin.take());
+    let asked = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(asked.elapsed() < Duration::from_secs(12), "it ends soon");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(child.wait().unwrap().success());
+}
+
 /// The ids and bytes of an epoch, in order.
 fn epoch(loader: &Loader, epoch: u64, mut after_batch: impl FnMut(usize)) -> Vec<(u32, bytes::Bytes)> {
     let mut all = Vec::new();

@@ -125,6 +125,7 @@ fn a_checkpoint_of_something_else_is_refused() {
     other(&["--batch", "32"]).bad(2, &["loader.batch = 64", "now it is 32"]);
     other(&["--lr", "0.01"]).bad(2, &["--lr = 0.05", "0.01"]);
     other(&["--set", "loader.seed=9"]).bad(2, &["loader.seed = 0"]);
+    other(&["--set", "steer.probe_share=0.2"]).bad(2, &["steer.probe_share = 0.01"]);
     place.run(&typed(&test, &test, &kept)).bad(2, &["the data"]);
     let mut spoiled = fs::read(place.path("c.ckpt")).unwrap();
     let middle = spoiled.len() / 2;

@@ -1,6 +1,6 @@
 //! The settings of the steering: whether knobs are moved from epoch to epoch, and which.
 
-use super::Key;
+use super::{Key, share, shown};
 use crate::steer::Pins;
 
 /// Whether knobs are moved.
@@ -41,6 +41,13 @@ pub(super) const STEER: &[Key] = &[
         steer_pin,
         pin,
         |rule: &PinRule| show_pin(*rule)
+    ),
+    key!(
+        "steer.probe_share",
+        "the share of samples that is never skipped, on which accuracy is watched; 0 watches nothing",
+        probe_share,
+        share,
+        shown
     ),
 ];
 

@@ -81,6 +81,7 @@ fn a_rank_that_died_before_its_commit_follows_the_others() {
             }
             let held = train(&loader, 2, usize::MAX).unwrap().held;
             if rank == 1 {
+                loader.exchanger().unwrap().sweep();
                 copy(&slice, &saved);
             }
             held
@@ -101,6 +102,126 @@ fn a_rank_that_died_before_its_commit_follows_the_others() {
         assert!(seen.iter().all(|seen| seen.report.exchange.as_ref().unwrap().refilled == 0));
         assert_eq!(sorted(&on_disk(folder.path(), 3).concat()), (0..60).collect::<Vec<_>>());
     }
+}
+
+/// Ranks whose messages are moved by hand, so that they can be stopped anywhere.
+fn by_hand(set: &DataSet, options: &LoaderOptions) -> Vec<Loader> {
+    let loader = |rank| {
+        let options = LoaderOptions { shape: Shape { rank, ..options.shape }, ..options.clone() };
+        Loader::new(Arc::new(set.beside()), None, options).unwrap()
+    };
+    let loaders: Vec<Loader> = (0..options.shape.world).map(loader).collect();
+    let said: Vec<Vec<u8>> = loaders.iter().map(|loader| loader.exchanger().unwrap().pledge()).collect();
+    loaders.iter().for_each(|loader| loader.exchanger().unwrap().agree(&said).unwrap());
+    loaders
+}
+
+/// Begins an epoch on all ranks, and trains it.
+fn begin(loaders: &[Loader], epoch: u64) {
+    for loader in loaders {
+        let mut running = loader.epoch(epoch, 0).unwrap();
+        while running.next_batch().unwrap().is_some() {}
+    }
+}
+
+/// Moves all messages of an epoch.
+fn exchange(loaders: &[Loader]) {
+    let ranks: Vec<_> = loaders.iter().map(|loader| loader.exchanger().unwrap()).collect();
+    let due: Vec<_> = ranks.iter().map(|rank| rank.due(u32::MAX).unwrap()).collect();
+    for (from, due) in due.iter().enumerate() {
+        due.sends.iter().for_each(|one| ranks[one.peer as usize].take(from as u32, one.tag, &one.bytes));
+    }
+}
+
+/// Commits an epoch on all ranks, without tidying up after it.
+fn conclude(loaders: &[Loader]) {
+    let ranks: Vec<_> = loaders.iter().map(|loader| loader.exchanger().unwrap()).collect();
+    let said: Vec<Vec<u8>> = ranks.iter().map(|rank| rank.settle()).collect();
+    ranks.iter().for_each(|rank| assert!(rank.conclude(&said).unwrap().committed));
+}
+
+#[test]
+fn a_kill_between_the_commit_and_the_sweep_loses_and_doubles_nothing() {
+    let (set, folder) = (set(60), tempfile::tempdir().unwrap());
+    let whole = trained(&set, &options(3, 4, settings(0.4)), 0..5);
+    let place = |name: &str| folder.path().join(name);
+    let held = |name: &str| on_disk(&place(name), 3);
+    let slices = place("slices");
+    let loaders = by_hand(&set, &options(3, 4, in_folder(0.4, &slices)));
+    for epoch in 0..2 {
+        begin(&loaders, epoch);
+        exchange(&loaders);
+        conclude(&loaders);
+        if epoch == 0 {
+            loaders.iter().for_each(|loader| loader.exchanger().unwrap().sweep());
+        }
+    }
+    // All have committed epoch 1, and nobody has written it down or deleted anything; nor does the next epoch wait for it.
+    copy(&slices, &place("committed"));
+    begin(&loaders, 2);
+    copy(&slices, &place("begun"));
+    loaders[1].exchanger().unwrap().sweep();
+    copy(&slices, &place("one swept"));
+    // There is no room for what comes until what was sent is gone, so that waits.
+    exchange(&loaders);
+    copy(&slices, &place("exchanged"));
+    conclude(&loaders);
+    copy(&slices, &place("committed again"));
+    drop(loaders);
+    for (name, resumes_at, files) in [
+        ("committed", 1, [28, 28, 28]),
+        ("begun", 1, [28, 28, 28]),
+        ("one swept", 2, [28, 20, 28]),
+        ("exchanged", 2, [28, 28, 28]),
+        ("committed again", 2, [28, 28, 28]),
+    ] {
+        let there = held(name);
+        assert_eq!(there.iter().map(Vec::len).collect::<Vec<_>>(), files, "{name}");
+        let mut all = sorted(&there.concat());
+        all.dedup();
+        assert_eq!(all, (0..60).collect::<Vec<_>>(), "{name}: some rank has each");
+        let options = options(3, 4, in_folder(0.4, &place(name)));
+        let seen = ranks(&set, &options, |_, loader| {
+            let loader = loader.unwrap();
+            assert_eq!(loader.exchanger().unwrap().resumes_at(), resumes_at, "{name}");
+            (resumes_at..5).map(|epoch| train(&loader, epoch, usize::MAX).unwrap()).collect::<Vec<_>>()
+        });
+        for (whole, seen) in whole.iter().zip(&seen) {
+            for (whole, seen) in whole[resumes_at as usize..].iter().zip(seen) {
+                assert_eq!((&whole.batches, &whole.held), (&seen.batches, &seen.held), "{name}");
+                let swap = seen.report.exchange.as_ref().unwrap();
+                assert_eq!((swap.refilled, swap.missed), (0, 0), "{name}");
+                assert!(seen.peak <= 28, "{name}");
+            }
+        }
+        assert_eq!(sorted(&held(name).concat()), (0..60).collect::<Vec<_>>(), "{name}: each once");
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_is_every_ranks_error_and_nothing_is_deleted() {
+    let (set, folder) = (set(60), tempfile::tempdir().unwrap());
+    let loaders = by_hand(&set, &options(3, 4, in_folder(0.4, folder.path())));
+    begin(&loaders, 0);
+    exchange(&loaders);
+    conclude(&loaders);
+    // A folder in the place of the file that would become the journal.
+    fs::create_dir(folder.path().join("rank-00002/slice.part")).unwrap();
+    begin(&loaders, 1);
+    exchange(&loaders);
+    let ranks: Vec<_> = loaders.iter().map(|loader| loader.exchanger().unwrap()).collect();
+    let said: Vec<Vec<u8>> = ranks.iter().map(|rank| rank.settle()).collect();
+    let errors: Vec<String> =
+        ranks.iter().map(|rank| rank.conclude(&said).unwrap_err().to_string()).collect();
+    assert!(
+        errors.iter().all(|error| error.contains("failed on rank 2: cannot write the journal")),
+        "{errors:?}"
+    );
+    drop(loaders);
+    assert_eq!(on_disk(folder.path(), 3)[2].len(), 28);
+    fs::remove_dir(folder.path().join("rank-00002/slice.part")).unwrap();
+    let seen = trained(&set, &options(3, 4, in_folder(0.4, folder.path())), 1..2);
+    assert!(seen.iter().all(|seen| seen[0].report.exchange.as_ref().unwrap().refilled == 0));
 }
 
 #[test]
@@ -129,6 +250,42 @@ fn what_a_disk_lost_comes_from_the_store() {
         let expected = [(3, 0), (0, 20), (20, 0)][rank];
         assert_eq!((first.refilled, first.missed.min(20)), expected, "rank {rank}: {first:?}");
     }
+}
+
+#[test]
+fn a_run_that_cannot_go_on_says_so() {
+    let (set, folder) = (set(60), tempfile::tempdir().unwrap());
+    let options = options(3, 4, in_folder(0.4, folder.path()));
+    let notes = |options: &LoaderOptions, epoch: u64| -> Vec<Vec<String>> {
+        let seen = trained(&set, options, epoch..epoch + 1);
+        seen.iter().map(|seen| seen[0].report.exchange.as_ref().unwrap().notes.clone()).collect()
+    };
+    let none = vec![Vec::<String>::new(); 3];
+    let all = |notes: &[Vec<String>], words: &str| {
+        let fits = |notes: &Vec<String>| notes.len() == 1 && notes[0].contains(words);
+        assert!(notes.iter().all(fits), "{words}: {notes:?}");
+    };
+    assert_eq!(notes(&options, 0), none);
+    assert_eq!(notes(&options, 1), none);
+    // The slices of two ranks, dealt out anew to three from a state that is lost: one that has no slice cannot follow.
+    let two = LoaderOptions { shape: Shape { world: 2, ..options.shape }, ..options.clone() };
+    all(
+        &notes(&two, 0),
+        "those of a run with another seed, number of ranks or exchange, ready for its epoch 2",
+    );
+    let saved = ranks(&set, &two, |_, loader| loader.unwrap().exchanger().unwrap().state());
+    ranks(&set, &options, |_, loader| {
+        let loader = loader.unwrap();
+        loader.exchanger().unwrap().restore(&saved[0]).unwrap();
+        train(&loader, 1, usize::MAX).unwrap();
+    });
+    fs::remove_dir_all(folder.path().join("rank-00001")).unwrap();
+    ranks(&set, &options, |_, loader| assert_eq!(loader.unwrap().exchanger().unwrap().resumes_at(), 0));
+    all(&notes(&options, 0), "ready for epoch 2, but rank 1 cannot get there without a saved state");
+    // A share of less than one sample.
+    let little = super::options(3, 4, settings(0.01));
+    all(&notes(&little, 0), "a fraction of 0.01 of 20 samples is less than one");
+    assert_eq!(notes(&super::options(3, 4, settings(0.0)), 0), none, "who wants nothing swapped knows");
 }
 
 #[test]

@@ -7,9 +7,9 @@ mod jobs;
 mod link;
 mod side;
 mod table;
-mod unpack;
 
 use super::ground::{Ground, Places};
+use super::unpack;
 use crate::args::CompareCacheArgs;
 use crate::commands::train;
 use crate::output::{json, line, name, say};

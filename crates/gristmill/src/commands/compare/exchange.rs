@@ -4,11 +4,11 @@
 //! same for all cases with the same number of ranks; they were chosen by global shuffling and training data alone.
 
 mod case;
-mod keep;
 mod run;
 mod table;
 
 use super::ground::{Ground, Places};
+use super::keep::Kept;
 use crate::args::CompareExchangeArgs;
 use crate::commands::train;
 use crate::output::{counted, json, line, name, say};
@@ -21,7 +21,6 @@ use gristmill_node::loader::{Loader, LoaderOptions};
 use gristmill_node::selection::SelectionOptions;
 use gristmill_node::{Error, Kind};
 use gristmill_train::ranks::Held;
-use keep::Kept;
 use run::Bench;
 use std::process::ExitCode;
 

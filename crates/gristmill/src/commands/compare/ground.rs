@@ -13,6 +13,7 @@ use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
 use gristmill_node::open;
 use gristmill_node::selection::SelectionOptions;
+use gristmill_node::steer::SteerOptions;
 use gristmill_ops::Recipe;
 use gristmill_train::{Ended, EpochRow, Event, Run, TrainOptions, Trainer};
 use std::sync::Arc;
@@ -94,7 +95,8 @@ impl Ground {
         test_config: &Config,
     ) -> Result<Ground> {
         let settings = config.settings();
-        let options = settings.loader();
+        // Sides are compared at the same knobs.
+        let options = LoaderOptions { steer: SteerOptions::default(), ..settings.loader() };
         let train = train::options(&args.model, options.seed)?;
         let asked = Asked { quiet: args.common.json, ..Asked::default() };
         let source = Source::open(&places.train, asked, config)?;

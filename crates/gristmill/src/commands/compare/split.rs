@@ -1,13 +1,13 @@
 //! `gristmill compare split`: where samples are cut, each way read over one slow link.
 //!
-//! For every number of cores a real node is started in front of the data ([`upstream`]). Each policy has a loader of its
+//! For every number of cores a real node is started in front of the data ([`Upstream`]). Each policy has a loader of its
 //! own, which first profiles the data and the node, before any is measured; then the policies take turns epoch by epoch,
 //! so that whatever else the machine does falls on all of them. The batches of all must be the same to the last byte: that is checked, not believed.
 
 mod cores;
 mod table;
-mod upstream;
 
+use super::upstream::{Link, Upstream};
 use crate::args::CompareSplitArgs;
 use crate::commands::{catalogued, rate, train};
 use crate::output::{json, line, name, say};
@@ -21,12 +21,12 @@ use gristmill_node::loader::{Data, Loader, LoaderOptions, Polled};
 use gristmill_node::open;
 use gristmill_node::report::EpochReport;
 use gristmill_node::split::{SplitMode, SplitOptions};
+use gristmill_node::steer::SteerOptions;
 use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use table::{Ran, Setting};
-use upstream::{Link, Upstream};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The most epochs that are measured.
@@ -151,7 +151,9 @@ fn loader(args: &CompareSplitArgs, upstream: &Upstream, policy: SplitPolicy) -> 
     // Whatever the link is, the node that was started for this computes on the cores that the loader has, too.
     let same_machine = options.split.same_machine.or(Some(true));
     let split = SplitOptions { mode: SplitMode::Policy(policy), same_machine, ..options.split };
-    Ok(Loader::new(set, Some(&recipe), LoaderOptions { split, ..options })?)
+    // Policies are compared at the same knobs.
+    let steer = SteerOptions::default();
+    Ok(Loader::new(set, Some(&recipe), LoaderOptions { split, steer, ..options })?)
 }
 
 /// Reads one epoch as a training with an accelerator of this rate would.

@@ -1,7 +1,7 @@
 //! Runs the trainings, several at once, with progress; Ctrl-C ends all of them.
 
 use super::case::Training;
-use super::keep::Kept;
+use crate::commands::compare::keep::Kept;
 use crate::progress::{EPOCHS, Progress};
 use crate::stop;
 use anyhow::Result;
@@ -43,7 +43,7 @@ impl Bench<'_> {
     pub(super) fn run(
         &self,
         runs: &[Training],
-        mut kept: Option<&mut Kept>,
+        mut kept: Option<&mut Kept<Outcome>>,
         quiet: bool,
     ) -> Result<Vec<Vec<Outcome>>> {
         let mut outcomes: Vec<Vec<Option<Outcome>>> = vec![vec![None; self.seeds as usize]; runs.len()];

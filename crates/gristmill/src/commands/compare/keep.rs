@@ -5,7 +5,7 @@
 use crate::output::{name, say};
 use anyhow::Result;
 use gristmill_node::Error;
-use gristmill_train::ranks::Outcome;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,22 +16,22 @@ use std::path::{Path, PathBuf};
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct Line<T> {
     /// Everything that the outcome depends on.
     training: String,
-    outcome: Outcome,
+    outcome: T,
 }
 
-/// What was trained before.
+/// What was trained before, and what each training came to.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Kept<T> {
     path: PathBuf,
     file: File,
-    known: BTreeMap<String, Outcome>,
+    known: BTreeMap<String, T>,
 }
 
-impl Kept {
-    pub(super) fn open(path: &Path) -> Result<Kept> {
+impl<T: Clone + Serialize + DeserializeOwned> Kept<T> {
+    pub(super) fn open(path: &Path) -> Result<Kept<T>> {
         let failed = |what: &str, e| Error::io(what, path.display(), e);
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.map_err(|e| failed("open", e))?;
@@ -45,7 +45,7 @@ impl Kept {
         let text = String::from_utf8_lossy(&bytes);
         let (mut known, mut strange) = (BTreeMap::new(), 0_u32);
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            match serde_json::from_str::<Line>(line) {
+            match serde_json::from_str::<Line<T>>(line) {
                 Ok(line) => drop(known.insert(line.training, line.outcome)),
                 Err(_) => strange += 1,
             }
@@ -69,11 +69,11 @@ impl Kept {
         Ok(Kept { path: path.into(), file, known })
     }
 
-    pub(super) fn find(&self, training: &str) -> Option<Outcome> {
-        self.known.get(training).copied()
+    pub(super) fn find(&self, training: &str) -> Option<T> {
+        self.known.get(training).cloned()
     }
 
-    pub(super) fn add(&mut self, training: String, outcome: Outcome) -> Result<()> {
+    pub(super) fn add(&mut self, training: String, outcome: T) -> Result<()> {
         let mut line = serde_json::to_string(&Line { training, outcome })?;
         line.push('\n');
         let written = self.file.write_all(line.as_bytes());
@@ -84,6 +84,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gristmill_train::ranks::Outcome;
 
     const OUTCOME: Outcome = Outcome {
         accuracy: 0.875,
@@ -108,7 +109,7 @@ mod tests {
         kept.add("b".into(), OUTCOME).unwrap();
         assert_eq!(Kept::open(&path).unwrap().find("b"), Some(OUTCOME));
         std::fs::write(&path, "my diary\n").unwrap();
-        assert!(Kept::open(&path).unwrap_err().to_string().contains("holds no kept trainings"));
+        assert!(Kept::<Outcome>::open(&path).unwrap_err().to_string().contains("holds no kept trainings"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "my diary\n");
     }
 }

@@ -187,8 +187,10 @@ impl Upstream {
         let catalogs = format!("catalog.folder={}", settings.catalog_folder()?.display());
         command.args(["serve", source, "--json", "--name", "data", "--memory", "100%", "--listen", &listen]);
         command.args(["--cores", &cores.to_string(), "--token-file", &token_file, "--set", &catalogs]);
+        command.arg("--while-stdin");
         let mut child = command
-            .stdin(Stdio::null())
+            // Held open as long as this process lives, however it ends: the node ends with it.
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

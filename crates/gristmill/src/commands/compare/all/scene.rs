@@ -1,0 +1,224 @@
+//! The ground of one scenario: data, a store or a node made slow, a recipe, test data, models.
+//!
+//! Everything is opened once and shared by all configurations. What was made for it (unpacked or cut pictures, a node in a
+//! network of its own) is taken down with the value.
+
+use super::configuration::Setting;
+use super::scenario::Scenario;
+use crate::args::{CompareAllArgs, ModelArgs};
+use crate::commands::compare::unpack;
+use crate::commands::compare::upstream::{Link, Upstream};
+use crate::commands::source::{self, Asked, Source};
+use crate::commands::{catalogued, rate, train};
+use anyhow::Result;
+use gristmill_node::config::Config;
+use gristmill_node::dataset::DataSet;
+use gristmill_node::loader::Loader;
+use gristmill_node::{Error, open};
+use gristmill_ops::{Encoding, Recipe};
+use gristmill_train::TrainOptions;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// What is made of photos: small enough for a small model.
+const PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"random-resized-crop\"\nsize = 32\n\
+    [[op]]\nkind = \"flip\"\n[[op]]\nkind = \"to-tensor\"\n\
+    [[op]]\nkind = \"normalise\"\nmean = [0.485, 0.456, 0.406]\nstd = [0.229, 0.224, 0.225]\n";
+/// The same of those that are tested with, without chance.
+const TEST_PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"resize\"\nsize = 36\n[[op]]\nkind = \"center-crop\"\n\
+    size = 32\n[[op]]\nkind = \"to-tensor\"\n\
+    [[op]]\nkind = \"normalise\"\nmean = [0.485, 0.456, 0.406]\nstd = [0.229, 0.224, 0.225]\n";
+/// Photos that are cut to train and to test with, where none were named; and the program that cuts them.
+const CUT: [(&str, u32, u32); 2] = [("train", 800, 1), ("val", 500, 2)];
+const CUTTER: &str = "cut-photos";
+/// With a cache in mind nothing is read into memory as a whole, whoever has the cache.
+const NOT_RESIDENT: &str = "1%";
+
+/// The ground of one scenario.
+pub(super) struct Scene<'a> {
+    pub(super) args: &'a CompareAllArgs,
+    pub(super) scenario: Scenario,
+    pub(super) set: Arc<DataSet>,
+    pub(super) recipe: Recipe,
+    pub(super) test: Loader,
+    /// The models of the jobs.
+    pub(super) models: Vec<TrainOptions>,
+    /// Samples per second of a job's accelerator.
+    pub(super) accelerator: f64,
+    pub(super) first_seed: u64,
+    /// What slows it down, in words.
+    pub(super) about: String,
+    settings: Vec<Setting>,
+    // Taken down in this order, after the data set.
+    _upstream: Option<Upstream>,
+    _link: Option<Link>,
+    _made: Option<TempDir>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn open(args: &'a CompareAllArgs, scenario: Scenario) -> Result<Scene<'a>> {
+        let quiet = args.ground.common.json;
+        let accelerator = args.accelerator.unwrap_or_else(|| scenario.accelerator());
+        // Only what says so is steered: test data is not.
+        let mut settings: Vec<Setting> =
+            vec![("selection.epochs", args.ground.model.epochs.to_string()), ("steer.mode", "off".into())];
+        let Places { train, test, made } = places(args, scenario)?;
+        if let Some(folder) = &made {
+            settings.push(("catalog.folder", folder.path().display().to_string()));
+        }
+        let near = config(args, &settings)?;
+        let (mut link, mut upstream, mut url, mut about) = (None, None, train.clone(), String::new());
+        let mut slow = settings.clone();
+        if scenario == Scenario::Link {
+            let made = link.insert(Link::new(&args.by, rate::bytes_per_s("--link", &args.link)?)?);
+            about = format!("the link: {made}");
+            // Built once, so that the node need not.
+            catalogued(&train, None, &near, None, quiet)?;
+            let node = upstream.insert(Upstream::start(&train, args.cores, made, near.settings())?);
+            url = node.url().to_string();
+            slow.push(("serve.token_file", node.token_file().clone()));
+            slow.extend(node.throttle().map(|rate| ("store.throttle_bytes_per_s", rate)));
+            // Whatever the link is, the node computes on the cores that the loader has, too.
+            slow.push(("split.same_machine", "true".into()));
+        }
+        let (latency_ms, requests_per_s) = scenario.store(args.latency_ms);
+        if latency_ms > 0 {
+            about = format!("the store: {latency_ms} ms to the first byte");
+            slow.push(("store.throttle_latency_ms", latency_ms.to_string()));
+        }
+        if requests_per_s > 0 {
+            about = format!("{about}, {requests_per_s} reads per second");
+            slow.push(("store.throttle_requests_per_s", requests_per_s.to_string()));
+        }
+        if about.is_empty() {
+            about = "the data: near".into();
+        }
+        let about = format!("{about}; an accelerator of {accelerator} samples/s");
+        let mut opening = slow.clone();
+        if scenario != Scenario::Compute {
+            opening.push(("cache.size", NOT_RESIDENT.into()));
+        }
+        let asked = Asked { quiet: true, ..Asked::default() };
+        let set = Source::open(&url, asked, &config(args, &opening)?)?.set;
+        let photos = set.catalog().encoding() == Encoding::Sniffed;
+        let own = |text| -> Result<Recipe> { Ok(Recipe::parse(text)?) };
+        let recipe = match near.settings().recipe() {
+            "" if photos => own(PHOTOS)?,
+            named => train::recipe(named, &set)?,
+        };
+        let test_recipe = match &args.ground.test_recipe {
+            Some(named) => open::recipe(named)?.unwrap_or_else(|| recipe.clone()),
+            None if photos && near.settings().recipe().is_empty() => own(TEST_PHOTOS)?,
+            None => recipe.clone(),
+        };
+        let test_set = Source::open(&test, asked, &near)?.set;
+        let test = train::test_loader(test_set, &test_recipe, near.settings())?;
+        let mut models = vec![train::options(&args.ground.model, 0)?];
+        if scenario == Scenario::Jobs {
+            let model = ModelArgs { hidden: args.hidden_b.clone(), ..args.ground.model.clone() };
+            models.push(train::options(&model, 0)?);
+        }
+        Ok(Scene {
+            args,
+            scenario,
+            set,
+            recipe,
+            test,
+            models,
+            accelerator,
+            first_seed: near.settings().loader().seed,
+            about,
+            settings: slow,
+            _upstream: upstream,
+            _link: link,
+            _made: made,
+        })
+    }
+
+    /// The settings of a run: those of the scenario, and over them its own.
+    pub(super) fn config(&self, own: &[Setting], seed: u64) -> Result<Config> {
+        let seed = [("loader.seed", seed.to_string())];
+        config(self.args, &[&self.settings[..], own, &seed].concat())
+    }
+
+    /// What tells this ground from others, as far as it changes what trainings come to.
+    pub(super) fn identity(&self) -> String {
+        let digest = self.set.catalog().digest();
+        let told: Vec<_> = self
+            .settings
+            .iter()
+            .filter(|(key, _)| !key.ends_with("folder") && !key.ends_with("file"))
+            .collect();
+        format!("{digest:?} {:?} {told:?} {:?} {}", self.recipe, self.models, self.about)
+    }
+}
+
+/// The settings that were typed, and over them these.
+fn config(args: &CompareAllArgs, settings: &[Setting]) -> Result<Config> {
+    let typed: Vec<(&str, Option<&String>)> =
+        settings.iter().map(|(key, value)| (*key, Some(value))).collect();
+    args.ground.config(&typed)
+}
+
+/// Where the data lies, and the folder that was made for it.
+struct Places {
+    train: String,
+    test: String,
+    made: Option<TempDir>,
+}
+
+fn places(args: &CompareAllArgs, scenario: Scenario) -> Result<Places> {
+    let shown = |path: PathBuf| path.display().to_string();
+    if args.ground.source.is_none() && scenario == Scenario::Link {
+        let folder = folder()?;
+        let [train, test] = cut(folder.path())?;
+        return Ok(Places { train: shown(train), test: shown(test), made: Some(folder) });
+    }
+    let (named, beside) = if let Some(source) = &args.ground.source {
+        (source.clone(), source::test_beside(source))
+    } else {
+        let absent = || Error::config("the shipped pictures are not here").hint("name a data set");
+        let (train, test) = source::shipped().ok_or_else(absent)?;
+        (shown(train), Some(test))
+    };
+    let test = args.ground.test.clone().or_else(|| beside.map(shown)).ok_or_else(|| {
+        Error::config("what is compared is judged by test data, and there is none")
+            .hint("name some with --test")
+    })?;
+    // Nothing inside a gzip file can be read by itself.
+    if named.ends_with("-ubyte.gz") {
+        let (folder, images) = unpack::unpack(Path::new(&named))?;
+        return Ok(Places { train: shown(images), test, made: Some(folder) });
+    }
+    Ok(Places { train: named, test, made: None })
+}
+
+fn folder() -> Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("gristmill-compare-").tempdir();
+    Ok(folder.map_err(|e| Error::io("make", "a temporary folder", e))?)
+}
+
+/// Cuts photos to train and to test with out of the shipped ones.
+fn cut(folder: &Path) -> Result<[PathBuf; 2]> {
+    let own = std::env::current_exe().map_err(|e| Error::io("find", "this program", e))?;
+    let absent = || {
+        Error::config("scenario a needs photos, and none were named")
+            .hint(format!("name a folder of class folders; the program {CUTTER} of a source build makes one"))
+    };
+    // Test programs lie one folder below the others.
+    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join(CUTTER));
+    let cutter = beside.into_iter().find(|path| path.is_file()).ok_or_else(absent)?;
+    let made = CUT.map(|(name, _, _)| folder.join(name));
+    for ((_, count, seed), path) in CUT.iter().zip(&made) {
+        let numbers = [count.to_string(), seed.to_string()];
+        let output = Command::new(&cutter).arg(path).args(numbers).output();
+        let output = output.map_err(|e| Error::io("run", cutter.display(), e))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(Error::config(format!("{CUTTER} failed: {}", said.trim())).into());
+        }
+    }
+    Ok(made)
+}
