@@ -163,7 +163,9 @@ fn get(host: &str, path: &str) -> std::io::Result<Vec<u8>> {
         };
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        // In one piece: one who answers before the end of it and goes is heard all the same.
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
         return Ok(answer);

@@ -51,12 +51,11 @@ impl Steered {
 
     /// What it came to, as lines for the end of a training.
     pub(super) fn summary(&self) -> Vec<String> {
-        if !self.options.on {
-            return vec!["steering: off".into()];
-        }
         let mut lines = Vec::new();
         let moves = self.moves();
-        if moves.is_empty() {
+        if !self.options.on {
+            lines.push("steering: off".into());
+        } else if moves.is_empty() {
             let pinned = if self.options.pins == Pins::ALL { ": every knob is pinned" } else { "" };
             lines.push(format!("steering: nothing was moved{pinned}"));
         } else {
@@ -128,6 +127,13 @@ mod tests {
     fn what_cannot_move_is_said() {
         let pinned = SteerOptions { on: true, pins: Pins::ALL };
         assert_eq!(Steered::new(pinned).summary(), ["steering: nothing was moved: every knob is pinned"]);
-        assert_eq!(Steered::new(SteerOptions::default()).summary(), ["steering: off"]);
+        let mut off = Steered::new(SteerOptions::default());
+        assert_eq!(off.summary(), ["steering: off"]);
+        off.note(&[decision(3, "exchange", "told", None)]);
+        assert_eq!(
+            off.summary(),
+            ["steering: off", "  epoch 4: words"],
+            "what others decide is told all the same"
+        );
     }
 }
