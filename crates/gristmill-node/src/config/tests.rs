@@ -114,10 +114,11 @@ fn stalls_that_are_injected_end_soon() {
 #[test]
 fn what_somebody_set_is_pinned_unless_the_rule_says_otherwise() {
     use crate::steer::Pins;
-    let pins = |pairs: &[(&str, &str)]| {
-        let config = Config::load(Some(Path::new("/dev/null")), &arguments(pairs)).unwrap();
-        config.settings().loader().steer.pins
-    };
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.toml");
+    std::fs::write(&empty, "").unwrap();
+    let load = |pairs: &[(&str, &str)]| Config::load(Some(&empty), &arguments(pairs));
+    let pins = |pairs: &[(&str, &str)]| load(pairs).unwrap().settings().loader().steer.pins;
     assert_eq!(pins(&[]), Pins::default());
     let typed = [("loader.threads", "1"), ("split.policy", "best"), ("loader.batch", "9")];
     let both = Pins { threads: true, split: true, ..Pins::default() };
@@ -131,9 +132,7 @@ fn what_somebody_set_is_pinned_unless_the_rule_says_otherwise() {
     for (knob, setting) in Pins::NAMES {
         assert!(KEYS.iter().any(|key| key.name == setting), "{knob} moves {setting}, which is not a setting");
     }
-    let refused = |pairs: &[(&str, &str)]| {
-        Config::load(Some(Path::new("/dev/null")), &arguments(pairs)).unwrap_err().to_string()
-    };
+    let refused = |pairs: &[(&str, &str)]| load(pairs).unwrap_err().to_string();
     assert!(refused(&[("steer.pin", "threads,treads")]).contains("some of threads, reads, ahead, split"));
     assert!(refused(&[("steer.mode", "off"), ("steer.pin", "none")]).contains("lets none move"));
 }

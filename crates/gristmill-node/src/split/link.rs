@@ -34,10 +34,13 @@ impl Link {
 
     /// One more was asked for, and so many are under way now: from the third on the link is waited for, even if all that
     /// came before had come at once and nothing was left.
-    pub(super) fn asked(&mut self, under_way: usize, now: Instant) {
-        if !self.busy && under_way >= BUSY_READS {
+    /// Whether it is since now.
+    pub(super) fn asked(&mut self, under_way: usize, now: Instant) -> bool {
+        let begins = !self.busy && under_way >= BUSY_READS;
+        if begins {
             (self.since, self.busy) = (now, true);
         }
+        begins
     }
 
     /// The link had nothing to do until now.
@@ -82,7 +85,8 @@ mod tests {
         let (mut link, start) = (Link::new(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
         for burst in 0..20 {
-            (1..=8).for_each(|under_way| link.asked(under_way, at(burst * 80)));
+            let began = (1..=8).filter(|under_way| link.asked(*under_way, at(burst * 80))).count();
+            assert_eq!(began, 1);
             (0..8).rev().for_each(|under_way| link.came(10_000, under_way, at(burst * 80 + 80)));
         }
         let rate = link.bytes_per_s().unwrap();

@@ -56,9 +56,9 @@ impl Measured {
         }
     }
 
-    /// One more is asked for.
-    pub(super) fn asked(&self, under_way: usize) {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner).asked(under_way, Instant::now());
+    /// One more is asked for; whether the link is busy since now.
+    pub(super) fn asked(&self, under_way: usize) -> bool {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).asked(under_way, Instant::now())
     }
 
     /// Nothing was under way until now.

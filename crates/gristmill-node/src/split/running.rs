@@ -150,7 +150,10 @@ impl Running {
 
     /// So many are under way, the one that is asked for now included.
     pub(crate) fn under_way(&self, reads: usize) {
-        self.measured.asked(reads);
+        if self.measured.asked(reads) {
+            // What came beside the epoch before that came in time that is not counted.
+            self.splitter.beside_bytes.store(0, Relaxed);
+        }
     }
 
     /// Nothing was under way until now.

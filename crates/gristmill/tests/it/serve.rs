@@ -140,6 +140,7 @@ fn a_node_ends_with_the_program_that_started_it() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("grist://"), "it says where it listens: {line:?}");
     std::thread::sleep(Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "it serves as long as its input is open");
     drop(child.stdin.take());
