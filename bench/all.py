@@ -73,7 +73,8 @@ def row(outcomes: list[Outcome], plain: list[Outcome]) -> Row:
     targets = [end - tolerance for end in ends]
     times = [time_to(own, target) for own, target in zip(outcomes, targets, strict=True)]
     bases = [time_to(base, target) for base, target in zip(plain, targets, strict=True)]
-    sooner = statistics.median(base / own for own, base in zip(times, bases, strict=True))
+    # The lower middle: a speed-up that half of the seeds do not have is none.
+    sooner = statistics.median_low(base / own for own, base in zip(times, bases, strict=True))
     accuracies = [own.accuracies[-1] for own in outcomes]
     whole = statistics.median(times)
     first = outcomes[0]

@@ -370,9 +370,10 @@ class Loader(Shown, Chooser, Generic[A]):
             self._check_current(running)
             if self._page is not None:
                 self._flush()
+            self._next_epoch()
+            if self._page is not None:
                 running.close()
                 self._page.epoch(running)
-            self._next_epoch()
             # Every rank comes here after its last batch, so a state saved between epochs knows what all of them heard.
             running.close()
             if self._can_gather():

@@ -59,7 +59,8 @@ def report_path(report: str | PathLike[str] | None) -> str | None:
     path = os.fspath(report)
     if not isinstance(path, str) or not path.endswith(".html"):
         raise ConfigError(f"report is {path!r}; the page is a file that ends in .html")
-    return path
+    # Written at the end, when the program may be in another folder.
+    return os.path.abspath(path)
 
 
 def _warn(text: str) -> None:

@@ -4,6 +4,7 @@
 //! come out of the cores that decode. No profile of ops has any of that; what the whole machine was busy with, less the
 //! loader's own threads, does.
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::fs;
 
 /// What `/proc/stat` counts in, on every Linux that Rust supports.
@@ -16,18 +17,33 @@ pub(crate) fn all() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// CPU time that all cores of this machine have worked so far; none where that cannot be known.
+/// CPU time that the cores which this process may use have worked so far, for whomever; none where that cannot be known, or
+/// where the process may use only a part of their time.
 pub(crate) fn machine_busy_s() -> Option<f64> {
-    busy_s(&fs::read_to_string("/proc/stat").ok()?)
+    let mask = sched_getaffinity(None).ok()?;
+    if mask.count() as usize != all() {
+        return None; // a quota
+    }
+    busy_s(&fs::read_to_string("/proc/stat").ok()?, &|core| core < CpuSet::MAX_CPU && mask.is_set(core))
 }
 
-/// User, nice, system, interrupts and what a hypervisor took; not idle and not waiting for a disk. The rest of the line
-/// (guests) is in the user's part already.
-fn busy_s(stat: &str) -> Option<f64> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<f64> = line.split_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, _, _, irq, softirq, steal] = ticks[..] else { return None };
-    Some((user + nice + system + irq + softirq + steal) / TICKS_PER_S)
+/// Of the cores that count: user, nice, system, interrupts and what a hypervisor took; not idle and not waiting for a disk.
+/// The rest of a line (guests) is in the user's part already.
+fn busy_s(stat: &str, counts: &dyn Fn(usize) -> bool) -> Option<f64> {
+    let mut busy = None;
+    for line in stat.lines() {
+        let Some((core, times)) = line.strip_prefix("cpu").and_then(|rest| rest.split_once(' ')) else {
+            continue;
+        };
+        if !core.parse().is_ok_and(counts) {
+            continue;
+        }
+        let ticks: Vec<f64> =
+            times.split_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
+        let [user, nice, system, _, _, irq, softirq, steal] = ticks[..] else { return None };
+        *busy.get_or_insert(0.0) += (user + nice + system + irq + softirq + steal) / TICKS_PER_S;
+    }
+    busy
 }
 
 /// The cores that are left for ops, of those that threads could use.
@@ -41,10 +57,11 @@ mod tests {
 
     #[test]
     fn idle_time_is_not_work() {
-        let stat = "cpu  1000 200 300 99999 8888 10 20 70 0 0\ncpu0 1 2 3\n";
-        assert_eq!(busy_s(stat), Some(16.0));
-        for bad in ["", "cpu0 1 2 3 4 5 6 7 8", "cpu  1 2 3", "cpu  a b c d e f g h"] {
-            assert_eq!(busy_s(bad), None, "{bad}");
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1000 200 300 99999 8888 10 20 70 0 0\ncpu1 100 0 0 5 5 0 0 0\n\
+                    cpu2 7 7 7 7 7 7 7 7\nintr 1 2\n";
+        assert_eq!(busy_s(stat, &|core| core < 2), Some(17.0), "only cores that count");
+        for bad in ["", "cpu  1 2 3 4 5 6 7 8", "cpu0 1 2 3", "cpu0 a b c d e f g h"] {
+            assert_eq!(busy_s(bad, &|_| true), None, "{bad}");
         }
         let before = machine_busy_s().unwrap();
         let mut x = 1_u64;

@@ -145,9 +145,7 @@ impl Page {
         let report = epoch.report();
         for decision in &report.decisions {
             // What came of a move belongs to the move.
-            let since =
-                if decision.measured.is_some() { decision.epoch.saturating_sub(1) } else { decision.epoch };
-            self.decided(&Decision { epoch: since, ..decision.clone() });
+            self.decided(&Decision { epoch: decision.since, ..decision.clone() });
         }
         let number = report.epoch;
         lock(&self.0.history).begin(number, epoch.plan().order(), epoch.stand_ins());

@@ -92,6 +92,8 @@ pub(crate) struct Setting {
 pub struct Decision {
     /// The epoch that it was taken before.
     pub epoch: u64,
+    /// The epoch before which the knob was moved: this one, or an earlier one if this is what came of it.
+    pub since: u64,
     /// Which knob.
     pub knob: String,
     /// What it was.
@@ -115,6 +117,7 @@ impl Decision {
     pub fn told(epoch: u64, knob: &str, from: &str, to: &str, reason: &str) -> Decision {
         Decision {
             epoch,
+            since: epoch,
             knob: knob.into(),
             from: from.into(),
             to: to.into(),
@@ -130,6 +133,7 @@ impl From<&pilot::Decision> for Decision {
     fn from(decided: &pilot::Decision) -> Decision {
         Decision {
             epoch: decided.epoch,
+            since: decided.since,
             knob: decided.knob.into(),
             from: decided.from.clone(),
             to: decided.to.clone(),

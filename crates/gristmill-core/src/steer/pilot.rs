@@ -78,6 +78,8 @@ impl Action {
 pub struct Decision {
     /// The epoch that comes next.
     pub epoch: u64,
+    /// The epoch before which the knob was moved: this one, or an earlier one if it is a verdict.
+    pub since: u64,
     /// Which knob.
     pub knob: &'static str,
     /// What it was before.
@@ -96,7 +98,7 @@ pub struct Decision {
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decision { epoch, knob, from, to, action, predicted, measured, reason } = self;
+        let Decision { epoch, knob, from, to, action, predicted, measured, reason, .. } = self;
         let moved = format!("{knob} {from} -> {to}");
         match measured {
             None => write!(f, "epoch {epoch}: {reason}; {moved}, predicted {predicted:.2}x"),
@@ -114,6 +116,7 @@ impl fmt::Display for Decision {
 /// A move whose epoch is being trained.
 #[derive(Debug, Clone)]
 struct Trial {
+    since: u64,
     knob: usize,
     from: usize,
     predicted: f64,
@@ -196,7 +199,8 @@ impl Pilot {
             let from = self.knobs[knob].at;
             self.knobs[knob].at = to;
             let drift = if usable(seen.drift) { seen.drift } else { 1.0 };
-            self.trial = Some(Trial { knob, from, predicted, before_s: now_s * drift, half });
+            self.trial =
+                Some(Trial { since: seen.epoch + 1, knob, from, predicted, before_s: now_s * drift, half });
             let together = if half { ", and this helps together with another" } else { "" };
             let reason = format!("{}{together}", seen.cause);
             decisions.push(self.line(knob, from, to, seen.epoch, Action::Moved, predicted, None, reason));
@@ -246,27 +250,21 @@ impl Pilot {
 
     /// Ends a trial: the knob stays where it is, or goes back.
     fn judge(&mut self, trial: &Trial, seen: Observed<'_>) -> (Decision, bool) {
-        let Trial { knob, from, predicted, before_s, half } = *trial;
+        let Trial { since, knob, from, predicted, before_s, half } = *trial;
         let to = self.knobs[knob].at;
         let excess = if seen.excess.is_finite() && seen.excess > 0.0 { seen.excess } else { 1.0 };
         let measured = before_s / (seen.seconds_per_sample / excess);
         if measured >= if half { HALF_MIN } else { KEPT_MIN } {
-            let line = self.line(
-                knob,
-                from,
-                to,
-                seen.epoch,
-                Action::Kept,
-                predicted,
-                Some(measured),
-                "it helps".into(),
-            );
-            return (line, false);
+            let told = if half { "it is kept for what comes with it" } else { "it helps" };
+            let line =
+                self.line(knob, from, to, seen.epoch, Action::Kept, predicted, Some(measured), told.into());
+            return (Decision { since, ..line }, false);
         }
         self.bar(knob, from, to, seen.epoch);
         self.knobs[knob].at = from;
         let told = "it does not help".into();
-        (self.line(knob, to, from, seen.epoch, Action::Undone, predicted, Some(measured), told), true)
+        let line = self.line(knob, to, from, seen.epoch, Action::Undone, predicted, Some(measured), told);
+        (Decision { since, ..line }, true)
     }
 
     fn bar(&mut self, knob: usize, from: usize, to: usize, epoch: u64) {
@@ -295,6 +293,7 @@ impl Pilot {
         let Knob { name, values, .. } = &self.knobs[knob];
         Decision {
             epoch: epoch + 1,
+            since: epoch + 1,
             knob: name,
             from: values[from].clone(),
             to: values[to].clone(),
@@ -403,7 +402,7 @@ mod tests {
         assert_eq!(actions.len(), 4, "then for sixteen epochs");
         assert_eq!(pilot.setting(), [0]);
         let undone = &flight[1].1[0];
-        assert_eq!((&*undone.from, &*undone.to), ("best", "none"));
+        assert_eq!((&*undone.from, &*undone.to, undone.epoch, undone.since), ("best", "none", 2, 1));
         assert_eq!(undone.to_string(), "epoch 2: split best -> none undone: predicted 2.00x, measured 0.91x");
     }
 

@@ -20,7 +20,7 @@ pub(super) fn held_bytes_max(options: &LoaderOptions) -> u64 {
 pub(super) fn check_samples(budget: Budget, options: &LoaderOptions, set: &DataSet) -> Result<()> {
     let sizes = set.catalog().sizes()?;
     let Some((id, &largest)) = sizes.iter().enumerate().max_by_key(|(_, size)| **size) else { return Ok(()) };
-    let room = budget.raw / if set.immediate() { options.threads as u64 } else { 1 };
+    let room = budget.raw / if set.immediate() { super::steered::most(options).0 as u64 } else { 1 };
     if u64::from(largest) <= room {
         return Ok(());
     }

@@ -106,7 +106,7 @@ impl Loader {
         let Some(steering) = &self.steering else { return (start(&self.options), Vec::new()) };
         let order: Vec<u32> =
             (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0).collect();
-        let look = |reads: usize| self.look(epoch, reads);
+        let look = |reads: usize| self.look(epoch, &order, reads);
         let what_if = |threads: usize, link: Option<f64>| {
             let splitter = self.splitter()?;
             splitter.what_if(epoch, &order, self.access.as_ref(), threads, link)
@@ -169,11 +169,15 @@ impl Loader {
         (mean, if mean > 0.0 { (variance.sqrt() / mean).min(2.0) } else { 0.0 })
     }
 
-    /// Reads so many samples, whatever a cache has, to see how the store or the node behind it answers.
-    fn look(&self, epoch: u64, reads: usize) -> Option<steer::Answers> {
-        let samples = self.set.catalog().len();
+    /// Reads so many of the samples that this rank will read, whatever a cache has, to see how the store (or its slice, or the
+    /// node behind) answers. No more at once than may be on their way in an epoch.
+    fn look(&self, epoch: u64, order: &[u32], reads: usize) -> Option<steer::Answers> {
         let mut stream = Stream::from_key(key(&[self.options.seed, LOOKED_AT, epoch]));
-        let ids: Vec<u32> = (0..reads).map(|_| stream.below(samples.into()) as u32).collect();
+        let drawn = (0..reads).filter_map(|_| order.get(stream.below(order.len().max(1) as u64) as usize));
+        let ids: Vec<u32> = drawn.copied().collect();
+        let largest = ids.iter().map(|id| self.rules.size(SampleId(*id))).max()?;
+        let room = self.rules.raw_bytes_max / largest.max(1);
+        let ids = &ids[..ids.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         let client = match &self.access {
             Some(access) => access.offload().cloned(),
             None => None,
@@ -192,7 +196,7 @@ impl Loader {
             }
             .boxed()
         };
-        steer::look(&ids, &read)
+        steer::look(ids, &read)
     }
 }
 

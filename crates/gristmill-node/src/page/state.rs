@@ -117,14 +117,16 @@ impl State {
         self.change += 1;
         let value = json!({ "report": report, "outcome": outcome });
         // A run that goes on from a checkpoint may come by an epoch again.
+        let before = self.epochs.len();
         self.epochs.retain(|kept| kept.value["report"]["epoch"] != report.epoch);
+        // One that is told again, with its accuracy, say, is not one more.
+        self.epochs_told += u64::from(self.epochs.len() == before);
         self.epochs.push_back(Kept { change: self.change, value });
         while self.epochs.len() > EPOCHS_MAX {
             self.epochs.pop_front();
         }
         self.live = None;
         self.last = Some(report.clone());
-        self.epochs_told += 1;
     }
 
     pub(super) fn decided(&mut self, decision: &Decision) {

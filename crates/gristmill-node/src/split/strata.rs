@@ -6,6 +6,8 @@
 
 /// How many parts.
 const PARTS: usize = 8;
+/// A part with fewer than one in so many does not count.
+const FEW: usize = 4 * PARTS;
 /// Sizes that are looked at to find where the parts begin.
 const LOOKED_AT: usize = 4_096;
 
@@ -15,7 +17,7 @@ pub(super) struct Strata {
     /// Where all parts but the first begin.
     begins: Vec<u32>,
     counts: [u64; PARTS],
-    /// Which parts have samples at all: where many sizes are equal some have none.
+    /// Which parts have a fair share of the samples: where many sizes are equal some have none, or next to none.
     there: [bool; PARTS],
 }
 
@@ -27,10 +29,9 @@ impl Strata {
         some.sort_unstable();
         let begins = (1..PARTS).filter_map(|part| some.get(part * some.len() / PARTS).copied()).collect();
         let mut strata = Strata { begins, ..Strata::default() };
-        for size in some {
-            let part = strata.part(size);
-            strata.there[part] = true;
-        }
+        let mut counts = [0; PARTS];
+        some.iter().for_each(|size| counts[strata.part(*size)] += 1);
+        strata.there = counts.map(|count| count * FEW > some.len());
         strata
     }
 
@@ -68,5 +69,9 @@ mod tests {
         alike.note(7);
         assert!(alike.has(1));
         assert!(Strata::new(&[]).has(5), "nothing is missing of nothing");
+        // A few odd ones are not waited for.
+        let mut odd = Strata::new(&[[3; 5].as_slice(), &[7; 995]].concat());
+        (0..100).for_each(|_| odd.note(7));
+        assert!(odd.has(62));
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn reads(samples: u64) -> Option<usize> {
 /// Looks, by reading these samples; each future says how many bytes came.
 pub(crate) fn look<'a>(ids: &[u32], read: &dyn Fn(u32) -> BoxFuture<'a, Result<u64>>) -> Option<Answers> {
     let (alone, together) = ids.split_at_checked(ALONE)?;
-    if together.is_empty() {
+    if together.len() < TOGETHER_MIN {
         return None;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
@@ -44,19 +44,25 @@ pub(crate) fn look<'a>(ids: &[u32], read: &dyn Fn(u32) -> BoxFuture<'a, Result<u
         let mut times = Vec::with_capacity(ALONE);
         for &id in alone {
             let start = Instant::now();
-            let bytes = read(id).await.ok()?;
-            times.push((start.elapsed().as_secs_f64(), bytes as f64));
+            // One that cannot be read is the epoch's business.
+            if let Ok(bytes) = read(id).await {
+                times.push((start.elapsed().as_secs_f64(), bytes as f64));
+            }
         }
         // The first may have had to connect.
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (one_s, one_bytes) = times[times.len() / 2];
+        let &(one_s, one_bytes) = times.get(times.len() / 2)?;
         let start = Instant::now();
         let mut came = stream::iter(together.iter().map(|&id| read(id))).buffer_unordered(TOGETHER_MAX);
-        let mut bytes = 0;
+        let (mut bytes, mut good) = (0, 0);
         while let Some(one) = came.next().await {
-            bytes += one.ok()?;
+            if let Ok(one) = one {
+                bytes += one;
+                good += 1;
+            }
         }
-        Some(fit(one_s, one_bytes, together.len(), start.elapsed().as_secs_f64(), bytes as f64))
+        let enough = good >= together.len() / 2;
+        enough.then(|| fit(one_s, one_bytes, good, start.elapsed().as_secs_f64(), bytes as f64))
     })
 }
 
@@ -116,5 +122,10 @@ mod tests {
         let fails = |_| async { Err(crate::Error::config("gone")) }.boxed();
         assert_eq!(look(&ids, &fails), None);
         assert_eq!(look(&ids[..3], &slow), None);
+        assert_eq!(look(&ids[..20], &slow), None, "too few to say anything");
+        let some = |id: u32| {
+            async move { if id.is_multiple_of(5) { Err(crate::Error::config("gone")) } else { Ok(1_000) } }.boxed()
+        };
+        assert!(look(&ids, &some).is_some(), "a few that cannot be read do not matter");
     }
 }

@@ -51,6 +51,8 @@ struct State {
     sheet: Option<Sheet>,
     /// How the store answers, and before which epoch that was seen.
     answers: Option<(Answers, u64)>,
+    /// Before which epoch it may be looked again, and how many epochs after that.
+    looks: (u64, u64),
     /// CPU time of the whole machine when the epoch began.
     cpu_s: f64,
     can_split: bool,
@@ -88,7 +90,7 @@ impl Steering {
         let waits = sheet.wait_share >= WAIT_SHARE_MIN;
         let matters = !self.options.pins.reads || !self.options.pins.split && ahead.can_split;
         if waits && matters && sheet.fetch_share >= WAIT_SHARE_MIN && sheet.cached < 1.0 {
-            look(&mut state.answers, &sheet, ahead, was);
+            look(&mut state.answers, &mut state.looks, &sheet, ahead, was);
         }
         let mut split: BTreeMap<usize, Option<WhatIf>> = BTreeMap::new();
         let link = state.answers.map(|(answers, _)| answers.bytes_per_s).filter(|rate| rate.is_finite());
@@ -160,8 +162,15 @@ fn course(ahead: &Ahead<'_>, sheet: &Sheet, answers: Option<Answers>, cached: f6
     Course { samples: ahead.samples, batch: ahead.batch, bytes, spread, cached, cores: cores::all(), answers }
 }
 
-/// Looks how the store answers, unless that is known well enough.
-fn look(answers: &mut Option<(Answers, u64)>, sheet: &Sheet, ahead: &Ahead<'_>, was: Setting) {
+/// Looks how the store answers, unless that is known well enough. A look that says nothing, or does not explain what was
+/// measured, is made again ever more seldom.
+fn look(
+    answers: &mut Option<(Answers, u64)>,
+    (next, gap): &mut (u64, u64),
+    sheet: &Sheet,
+    ahead: &Ahead<'_>,
+    was: Setting,
+) {
     let known = answers.is_some_and(|(_, epoch)| ahead.epoch < epoch + LOOK_EPOCHS);
     if known && !was.split {
         let here = course(ahead, sheet, answers.map(|(answers, _)| answers), sheet.cached);
@@ -173,6 +182,11 @@ fn look(answers: &mut Option<(Answers, u64)>, sheet: &Sheet, ahead: &Ahead<'_>, 
     } else if known {
         return;
     }
+    if ahead.epoch < *next {
+        return;
+    }
+    *gap = (*gap * 2).clamp(1, 4 * LOOK_EPOCHS);
+    *next = ahead.epoch + *gap;
     if let Some(seen) = probe::reads(ahead.samples.into()).and_then(ahead.look) {
         *answers = Some((seen, ahead.epoch));
     }

@@ -137,7 +137,7 @@ fn a_node_ends_with_the_program_that_started_it() {
     let mut command =
         place.command(&["serve", &photos, "--json", "--listen", "127.0.0.1:0", "--while-stdin"]);
     let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("grist://"), "it says where it listens: {line:?}");

@@ -35,7 +35,8 @@ pub(super) struct Told {
 
 impl Told {
     fn of(seed: u64, decision: &Decision) -> Told {
-        let Decision { epoch, knob, from, to, action, predicted, measured, reason, line } = decision.clone();
+        let Decision { epoch, knob, from, to, action, predicted, measured, reason, line, .. } =
+            decision.clone();
         Told { seed, epoch, knob, from, to, action, predicted, measured, reason, line }
     }
 }

@@ -11,7 +11,7 @@ use crate::commands::compare::upstream::{Link, Upstream};
 use crate::commands::source::{self, Asked, Source};
 use crate::commands::{catalogued, rate, train};
 use anyhow::Result;
-use gristmill_node::config::Config;
+use gristmill_node::config::{Config, Origin};
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::Loader;
 use gristmill_node::{Error, open};
@@ -151,7 +151,28 @@ impl<'a> Scene<'a> {
             .iter()
             .filter(|(key, _)| !key.ends_with("folder") && !key.ends_with("file"))
             .collect();
-        format!("{digest:?} {:?} {told:?} {:?} {}", self.recipe, self.models, self.about)
+        // Whatever else was typed or set, and the program itself: a kept training is one that this command would make.
+        let set = self.config(&[], 0).map_or_else(
+            |e| e.to_string(),
+            |config| {
+                let own =
+                    |key: &str| key.ends_with("folder") || key.ends_with("file") || key == "loader.seed";
+                let rows =
+                    config.rows().filter(|(key, _, origin)| **origin != Origin::Default && !own(key.name));
+                rows.map(|(key, value, _)| format!("{}={value}", key.name)).collect::<Vec<_>>().join(" ")
+            },
+        );
+        let program = std::env::current_exe().and_then(|path| path.metadata()).map_or(0, |file| file.len());
+        format!(
+            "{digest:?} {:?} {told:?} {:?} {} {set} {:?} {:?} {:?} {} {program}",
+            self.recipe,
+            self.models,
+            self.about,
+            self.args.ground.test,
+            self.args.ground.test_recipe,
+            self.args.cores,
+            self.args.ground.model.epochs
+        )
     }
 }
 

@@ -53,12 +53,13 @@ pub(super) struct Row {
     curve: Vec<(f64, f64)>,
 }
 
-/// The middle one; of two the mean. What never ends is infinite.
+/// The middle one; of two the mean, and the lower if one of them is none at all. What never ends is infinite.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => 0.0,
         n if n % 2 == 1 => values[n / 2],
+        n if values[n / 2 - 1] <= 0.0 => 0.0,
         n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
     }
 }
