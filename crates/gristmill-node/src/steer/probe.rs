@@ -124,7 +124,8 @@ mod tests {
         assert_eq!(look(&ids[..3], &slow), None);
         assert_eq!(look(&ids[..20], &slow), None, "too few to say anything");
         let some = |id: u32| {
-            async move { if id.is_multiple_of(5) { Err(crate::Error::config("gone")) } else { Ok(1_000) } }.boxed()
+            async move { if id.is_multiple_of(5) { Err(crate::Error::config("gone")) } else { Ok(1_000) } }
+                .boxed()
         };
         assert!(look(&ids, &some).is_some(), "a few that cannot be read do not matter");
     }
