@@ -166,25 +166,6 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses that one place pins some knobs and all of them. A mode that is set nearer than the pins just wins.
-    fn check_pins(&self) -> Result<()> {
-        let origin = |name: &str| {
-            KEYS.iter().zip(&self.origins).find(|(key, _)| key.name == name).map(|(_, origin)| match origin {
-                Origin::Environment(_) => Origin::Environment(String::new()),
-                other => other.clone(),
-            })
-        };
-        let off = self.settings.steer_mode == SteerMode::Off;
-        let some = matches!(self.settings.steer_pin, PinRule::None | PinRule::These(_));
-        if off && some && origin("steer.mode") == origin("steer.pin") {
-            return Err(Error::config(
-                "steer.pin says which knobs may move, but steer.mode = \"off\" lets none move",
-            )
-            .hint("leave one of the two out"));
-        }
-        Ok(())
-    }
-
     /// Defaults and this file alone, whatever else is set.
     pub fn from_file(path: &Path) -> Result<Config> {
         let mut config = Config::default();

@@ -1,7 +1,9 @@
 //! The settings of the steering: whether knobs are moved from epoch to epoch, and which.
 
-use super::{Key, share, shown};
+use super::{KEYS, Key, share, shown};
+use crate::config::{Config, Origin};
 use crate::steer::Pins;
+use crate::{Error, Result};
 
 /// Whether knobs are moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,28 @@ pub(super) const STEER: &[Key] = &[
     ),
 ];
 
-fn mode(text: &str) -> Result<SteerMode, String> {
+impl Config {
+    /// Refuses that one place pins some knobs and all of them. A mode that is set nearer than the pins just wins.
+    pub(in crate::config) fn check_pins(&self) -> Result<()> {
+        let origin = |name: &str| {
+            KEYS.iter().zip(&self.origins).find(|(key, _)| key.name == name).map(|(_, origin)| match origin {
+                Origin::Environment(_) => Origin::Environment(String::new()),
+                other => other.clone(),
+            })
+        };
+        let off = self.settings.steer_mode == SteerMode::Off;
+        let some = matches!(self.settings.steer_pin, PinRule::None | PinRule::These(_));
+        if off && some && origin("steer.mode") == origin("steer.pin") {
+            return Err(Error::config(
+                "steer.pin says which knobs may move, but steer.mode = \"off\" lets none move",
+            )
+            .hint("leave one of the two out"));
+        }
+        Ok(())
+    }
+}
+
+fn mode(text: &str) -> std::result::Result<SteerMode, String> {
     match text {
         "on" => Ok(SteerMode::On),
         "off" => Ok(SteerMode::Off),
@@ -59,7 +82,7 @@ fn mode(text: &str) -> Result<SteerMode, String> {
     }
 }
 
-fn pin(text: &str) -> Result<PinRule, String> {
+fn pin(text: &str) -> std::result::Result<PinRule, String> {
     match text {
         "auto" => return Ok(PinRule::Auto),
         "none" => return Ok(PinRule::None),
