@@ -5,7 +5,7 @@ use crate::report::{EpochReport, Wait};
 use rustix::time::{ClockId, clock_gettime};
 
 /// An epoch shorter than this says nothing that could be relied on.
-const WALL_MS_MIN: f64 = 100.0;
+const WALL_MS_MIN: f64 = 30.0;
 const BATCHES_MIN: u32 = 8;
 /// Waiting less than this is not worth moving anything.
 pub(super) const WAIT_SHARE_MIN: f64 = 0.04;
@@ -121,7 +121,7 @@ mod tests {
         ] {
             assert!((is - should).abs() < 1e-9, "{what}: {is}");
         }
-        assert_eq!(Sheet::new(&EpochReport { wall_ms: 40.0, ..report.clone() }, 1.0, ""), None, "too short");
+        assert_eq!(Sheet::new(&EpochReport { wall_ms: 20.0, ..report.clone() }, 1.0, ""), None, "too short");
         assert_eq!(Sheet::new(&EpochReport { batches: 2, ..report }, 1.0, ""), None, "too few batches");
     }
 }

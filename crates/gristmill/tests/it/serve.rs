@@ -132,7 +132,7 @@ fn what_cannot_be_served_is_said_and_ctrl_c_ends_it() {
 #[test]
 fn a_node_ends_with_the_program_that_started_it() {
     let place = Place::new();
-    place.photos(5);
+    place.photos(60);
     let photos = text(&place.path("photos")).to_string();
     let mut command =
         place.command(&["serve", &photos, "--json", "--listen", "127.0.0.1:0", "--while-stdin"]);
