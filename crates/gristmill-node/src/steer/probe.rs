@@ -15,6 +15,8 @@ const ALONE: usize = 6;
 const TOGETHER_MAX: usize = 128;
 /// The share of an epoch that a look may read.
 const SHARE_MAX: f64 = 0.04;
+/// Of a short epoch it reads the least that says anything, if that is not more than one in so many of its samples.
+const SHORT: u64 = 4;
 /// The least that says anything.
 const TOGETHER_MIN: usize = 24;
 
@@ -29,8 +31,8 @@ pub(crate) struct Answers {
 
 /// How many reads a look at an epoch of so many samples makes in all; none if that would be too much of it.
 pub(crate) fn reads(samples: u64) -> Option<usize> {
-    let together = (samples as f64 * SHARE_MAX) as usize;
-    (together >= TOGETHER_MIN).then(|| ALONE + together.min(TOGETHER_MAX))
+    let together = ((samples as f64 * SHARE_MAX) as usize).clamp(TOGETHER_MIN, TOGETHER_MAX);
+    (samples >= SHORT * (ALONE + TOGETHER_MIN) as u64).then_some(ALONE + together)
 }
 
 /// Looks, by reading these samples; each future says how many bytes came.
@@ -106,8 +108,8 @@ mod tests {
     #[test]
     fn a_look_reads_little_and_a_store_that_fails_says_nothing() {
         assert_eq!(
-            (reads(100), reads(600), reads(1_000_000)),
-            (None, Some(ALONE + 24), Some(ALONE + TOGETHER_MAX))
+            (reads(100), reads(120), reads(600), reads(1_000_000)),
+            (None, Some(ALONE + 24), Some(ALONE + 24), Some(ALONE + TOGETHER_MAX))
         );
         let ids: Vec<u32> = (0..40).collect();
         let slow = |_| {
