@@ -114,6 +114,6 @@ class Chooser:
     def _hear(self, ids: bytes, columns: bytes, classified: bool = True) -> None:
         """Passes on what was learned. ``classified``: the probabilities are a classifier's and say who was right."""
         if self._choice is not None:
-            self._choice.feedback(ids, columns)
+            self._choice.feedback(ids, columns, classified)
         if self._page is not None:
             self._page.learned(ids, columns, classified)

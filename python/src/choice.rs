@@ -108,7 +108,11 @@ impl Choice {
     }
 
     /// Takes what the trainer says: ids as int64, and rows of float32: `p_true`, `p_rival`, loss and perhaps entropy.
-    fn feedback(&self, py: Python<'_>, ids: &[u8], columns: &[u8]) -> PyResult<()> {
+    #[pyo3(signature = (ids, columns, classified=true))]
+    fn feedback(&self, py: Python<'_>, ids: &[u8], columns: &[u8], classified: bool) -> PyResult<()> {
+        if !classified {
+            self.inner.unjudged();
+        }
         let told = || -> Result<()> {
             let ids = ids_of(ids)?;
             let values = floats_of(columns);

@@ -322,6 +322,11 @@ impl Choice {
         state.batches.unwrap_or_else(|| plan::batches(state.selector.scores().len() as u32, usual))
     }
 
+    /// What the trainer says from now on is of a loss that does not tell who was right: accuracy is not watched.
+    pub fn unjudged(&self) {
+        self.lock().selector.unjudged();
+    }
+
     /// Takes what the trainer says about a batch.
     pub fn feedback(&self, said: &Feedback<'_>) -> Result<()> {
         let mut state = self.lock();

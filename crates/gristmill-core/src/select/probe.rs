@@ -24,6 +24,8 @@ pub(super) struct Probe {
     pub(super) guard: Guard,
     /// Whether there was an alarm.
     pub(super) alarmed: bool,
+    /// Whether what is heard does not say who was right.
+    unjudged: bool,
 }
 
 impl Probe {
@@ -40,7 +42,7 @@ impl Probe {
             all += 1;
             right += u32::from(!scores.wrong(id as usize));
         }
-        if all == 0 {
+        if all == 0 || self.unjudged {
             return (None, None);
         }
         let accuracy = f64::from(right) / f64::from(all);
@@ -87,6 +89,11 @@ impl Selector {
         ids.iter().for_each(|&id| bits[id as usize / 64] |= 1 << (id % 64));
         self.probe = Probe { ids, bits, ..Probe::default() };
         Ok(self)
+    }
+
+    /// From now on feedback is of a loss that is no classifier's: who was right cannot be told from it, so nothing is watched.
+    pub fn unjudged(&mut self) {
+        self.probe.unjudged = true;
     }
 
     /// The samples that are in every epoch, ascending.
@@ -201,6 +208,11 @@ mod tests {
             // Without a probe nobody asks.
             let unwatched = course(&mut watched(name, &[], &[]), 0..15);
             assert!(unwatched.iter().all(|c| c.summary.guard.is_empty() && c.summary.probe.is_none()));
+            // Nor does anybody where feedback does not say who was right.
+            let mut blind = watched(name, &[], &probe());
+            blind.unjudged();
+            let unjudged = course(&mut blind, 0..15);
+            assert!(unjudged.iter().all(|c| c.summary.guard.is_empty() && c.summary.probe.is_none()));
         }
     }
 

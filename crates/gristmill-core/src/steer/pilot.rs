@@ -141,13 +141,15 @@ struct Barred {
 pub struct Pilot {
     knobs: Vec<Knob>,
     trial: Option<Trial>,
+    /// The first half of a pair that was kept, until the other half is.
+    half: Option<Decision>,
     barred: Vec<Barred>,
 }
 
 impl Pilot {
     /// A pilot of these knobs. One with fewer than two values is as good as pinned.
     pub fn new(knobs: Vec<Knob>) -> Pilot {
-        Pilot { knobs, trial: None, barred: Vec::new() }
+        Pilot { knobs, trial: None, half: None, barred: Vec::new() }
     }
 
     /// Every knob as it stands.
@@ -177,6 +179,8 @@ impl Pilot {
             let (decision, undone) = self.judge(&trial, seen);
             if undone {
                 now_s = trial.before_s;
+            } else {
+                self.half = trial.half.then(|| decision.clone());
             }
             decisions.push(decision);
         }
@@ -204,8 +208,32 @@ impl Pilot {
             let together = if half { ", and this helps together with another" } else { "" };
             let reason = format!("{}{together}", seen.cause);
             decisions.push(self.line(knob, from, to, seen.epoch, Action::Moved, predicted, None, reason));
+        } else if let Some(half) = self.half.take() {
+            decisions.extend(self.take_back(half, seen.epoch));
         }
         decisions
+    }
+
+    /// Takes back the first half of a pair whose other half came to nothing, if it cost something by itself and its knob was
+    /// not moved since.
+    fn take_back(&mut self, half: Decision, epoch: u64) -> Option<Decision> {
+        let knob = self.knobs.iter().position(|knob| knob.name == half.knob)?;
+        let place = |value: &str| self.knobs[knob].values.iter().position(|known| known == value);
+        let (from, to) = (place(&half.from)?, place(&half.to)?);
+        if self.knobs[knob].at != to || half.measured.is_none_or(|measured| measured >= 1.0) {
+            return None;
+        }
+        self.bar(knob, from, to, epoch);
+        self.knobs[knob].at = from;
+        let reason = "what it was to help with came to nothing".into();
+        Some(Decision {
+            epoch: epoch + 1,
+            from: half.to,
+            to: half.from,
+            action: Action::Undone,
+            reason,
+            ..half
+        })
     }
 
     /// The move that promises most. Of equal promises the largest step: what is not the limit now may be after the next move.
@@ -436,6 +464,23 @@ mod tests {
         assert_eq!(pilot.setting(), [1, 1]);
         assert!(flight[0].1[0].reason.ends_with("this helps together with another"), "{flight:?}");
         assert!(flight.iter().all(|(_, lines)| lines.iter().all(|one| one.action != Action::Undone)));
+    }
+
+    #[test]
+    fn the_first_of_two_is_taken_back_when_the_second_comes_to_nothing() {
+        let mut pilot = Pilot::new(vec![knob("threads", &["1", "2"], 0), knob("reads", &["1", "8"], 0)]);
+        let model = |at: &[usize]| f64::max([1.0, 0.5][at[0]], [0.99, 0.4][at[1]]);
+        // In truth more reads bring nothing, and more threads cost a little.
+        let flight = fly(&mut pilot, 0..6, |at, _| [1.0, 1.03][at[1]] + [0.0, 0.01][at[0]], model);
+        assert_eq!(pilot.setting(), [0, 0]);
+        let undone: Vec<&str> = flight
+            .iter()
+            .flat_map(|(_, lines)| {
+                lines.iter().filter(|one| one.action == Action::Undone).map(|one| one.knob)
+            })
+            .collect();
+        assert_eq!(undone.len(), 2, "both, one after the other: {flight:?}");
+        assert_ne!(undone[0], undone[1]);
     }
 
     #[test]

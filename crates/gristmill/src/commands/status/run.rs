@@ -151,15 +151,16 @@ impl RunView {
         // A decision stands before the epoch that it is for, and its outcome after that one.
         for epoch in &self.epochs {
             let number = number(&epoch["report"], "epoch");
+            if self.told_epochs.contains(&number) {
+                continue;
+            }
+            self.told_epochs.push(number);
             let decided =
                 list(&epoch["report"], "decisions").map(|decision| decision_line(word(decision, "line")));
             let new: Vec<String> = decided.filter(|line| !self.told_lines.contains(line)).collect();
             self.told_lines.extend(new.iter().cloned());
             lines.extend(new);
-            if !self.told_epochs.contains(&number) {
-                self.told_epochs.push(number);
-                lines.push(epoch_line(epoch));
-            }
+            lines.push(epoch_line(epoch));
         }
         for decision in list(&self.live["report"], "decisions") {
             let line = decision_line(word(decision, "line"));

@@ -4,6 +4,7 @@ use super::configuration::{Configuration, Setting};
 use super::outcome::{Course, Outcome};
 use super::scenario::Scenario;
 use super::scene::Scene;
+use crate::commands::compare::two_at_once;
 use crate::stop;
 use anyhow::Result;
 use gristmill_core::plan::Shape;
@@ -12,8 +13,8 @@ use gristmill_node::config::Settings;
 use gristmill_node::exchange::{Local, Transport};
 use gristmill_node::loader::{Loader, LoaderOptions};
 use gristmill_node::node::Node;
+use gristmill_node::open;
 use gristmill_node::report::EpochReport;
-use gristmill_node::{Error, open};
 use gristmill_train::ranks::{Joint, together};
 use gristmill_train::{EpochRow, Event, Run, TrainOptions, Trainer};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,13 +93,7 @@ impl Scene<'_> {
             let access = joined.transpose()?.map(|joined| Arc::new(joined) as Arc<dyn Access>);
             self.course(&self.loader(settings)?.with_access(access), job, seed, tell)
         };
-        let (a, b) = std::thread::scope(|scope| {
-            let other = std::thread::Builder::new().name("grist-job-b".into()).spawn_scoped(scope, || one(1));
-            let other = other.map_err(|e| Error::io("start", "a thread", e))?;
-            let a = one(0);
-            let b = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            anyhow::Ok((a?, b?))
-        })?;
+        let (a, b) = two_at_once(one)?;
         let read = node.map_or(a.1 + b.1, |node| node.report().store_bytes);
         Ok(Outcome { jobs: vec![a.0, b.0], bytes_read: read })
     }

@@ -162,9 +162,11 @@ impl<'a> Scene<'a> {
                 rows.map(|(key, value, _)| format!("{}={value}", key.name)).collect::<Vec<_>>().join(" ")
             },
         );
-        let program = std::env::current_exe().and_then(|path| path.metadata()).map_or(0, |file| file.len());
+        let program = std::env::current_exe()
+            .and_then(|path| path.metadata())
+            .map(|file| (file.len(), file.modified().ok()));
         format!(
-            "{digest:?} {:?} {told:?} {:?} {} {set} {:?} {:?} {:?} {} {program}",
+            "{digest:?} {:?} {told:?} {:?} {} {set} {:?} {:?} {:?} {} {program:?}",
             self.recipe,
             self.models,
             self.about,

@@ -10,7 +10,7 @@ use super::side::{self, OURS, Side};
 use super::table::hits;
 use crate::args::CompareCacheArgs;
 use crate::commands::compare::ground::Ground;
-use crate::commands::compare::mean;
+use crate::commands::compare::{mean, two_at_once};
 use crate::commands::train;
 use crate::output::{counted, json, line};
 use crate::progress::{EPOCHS, Progress};
@@ -157,13 +157,7 @@ fn both(
         let accuracy = history.last().and_then(|row| row.test_accuracy).unwrap_or(0.0);
         Ok((start.elapsed().as_secs_f64(), accuracy))
     };
-    let (a, b) = std::thread::scope(|scope| {
-        let other = std::thread::Builder::new().name("grist-job-b".into()).spawn_scoped(scope, || one(1));
-        let other = other.map_err(|e| Error::io("start", "a thread", e))?;
-        let a = one(0);
-        let b = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        anyhow::Ok((a?, b?))
-    })?;
+    let (a, b) = two_at_once(one)?;
     let report = node.report();
     let (hits, requests) = hits(&NodeReport::default(), &report);
     Ok(Pair {
