@@ -98,13 +98,13 @@ class Outcome:
 def scene(letter: str, link_bytes_per_s: int, latency_ms: int, accelerator: float | None) -> Scene:
     """Makes the data of a scenario, once."""
     if letter == "a":
-        folders = {name: WORK / f"all-photos-{name}" for name in ("train", "val")}
-        for (name, folder), (count, seed) in zip(folders.items(), ((800, 1), (500, 2)), strict=True):
+        folders = {name: WORK / f"all-photos-fine-{name}" for name in ("train", "val")}
+        for (name, folder), (count, seed) in zip(folders.items(), ((1_200, 1), (500, 2)), strict=True):
             if not folder.exists():
                 folder.parent.mkdir(parents=True, exist_ok=True)
-                subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed)], check=True)
+                subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed), "95"], check=True)
                 print(f"{name}: {count} pictures cut from the shipped photos", flush=True)
-        rate = accelerator or 2_000
+        rate = accelerator or 4_000
         return Scene(
             letter, folders["train"], folders["val"], PHOTOS, JUDGED_PHOTOS, rate, 32, link_bytes_per_s=link_bytes_per_s
         )

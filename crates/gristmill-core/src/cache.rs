@@ -121,6 +121,11 @@ impl Cache {
         self.hot_bytes + self.cold.as_ref().map_or(0, Cold::bytes)
     }
 
+    /// Bytes that samples which are offered can take before another is let go for them.
+    pub fn free_bytes(&self) -> u64 {
+        self.hot_bytes_max.saturating_sub(self.hot_bytes)
+    }
+
     /// How many samples are in the cache.
     pub fn len(&self) -> u32 {
         self.heap.len() as u32 + self.cold.as_ref().map_or(0, Cold::len)

@@ -38,7 +38,7 @@ pub trait Access: Debug + Send + Sync {
         None
     }
 
-    /// A sample at the stage that is wished for, or raw: a tier here has it, wants it, or the node did less.
+    /// A sample at the stage that is wished for, or raw: a tier here has it or has room for it, or the node did less.
     fn fetch_staged(&self, ask: Ask, _wish: Wish) -> BoxFuture<'_, Result<Staged>> {
         self.fetch(ask).map(|served| served.map(Staged::raw)).boxed()
     }

@@ -233,6 +233,7 @@ impl Node {
         let order: Arc<[u32]> = order.into();
         let room = inner.room();
         let changed = inner.jobs().announce(job, epoch, full, Arc::clone(&order), &inner.options, room)?;
+        inner.bell.begin();
         let mut memory = inner.memory();
         let mut told = Ok(());
         memory.change(|policy, _| told = policy.announce(job, full, &order));

@@ -204,7 +204,7 @@ impl Default for SplitOptions {
 pub enum Expected {
     /// It has it: nothing crosses the link.
     Here,
-    /// It will keep it: raw bytes must come.
+    /// It has room for it: raw bytes must come.
     Kept,
     /// Neither.
     Missed,

@@ -13,6 +13,7 @@ use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer
 use gristmill_core::rng::Stream;
 use std::fs;
 use std::io::{Error, Read, Result};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
 
@@ -49,8 +50,16 @@ fn report_absence(path: &Path) {
     eprintln!("NOT TESTED on real data: {} is absent (set GRISTMILL_DATA)", path.display());
 }
 
-/// Writes `count` JPEGs into class folders below `folder`.
+/// Qualities of pictures as the web has them.
+pub const QUALITIES: Range<u32> = 60..96;
+
+/// Writes `count` JPEGs into class folders below `folder`, of qualities as the web has them.
 pub fn cut_photos(folder: &Path, count: u32, seed: u64) -> Result<()> {
+    cut_photos_of(folder, count, seed, QUALITIES)
+}
+
+/// The same with qualities from this range, which must not be empty.
+pub fn cut_photos_of(folder: &Path, count: u32, seed: u64, qualities: Range<u32>) -> Result<()> {
     let photos = photos()?;
     for (name, _) in &photos {
         fs::create_dir_all(folder.join(name))?;
@@ -58,7 +67,7 @@ pub fn cut_photos(folder: &Path, count: u32, seed: u64) -> Result<()> {
     for i in 0..count {
         let (name, photo) = &photos[i as usize % photos.len()];
         let mut stream = Stream::from_key(gristmill_core::rng::key(&[seed, i.into()]));
-        fs::write(folder.join(name).join(format!("{i:05}.jpg")), cut(photo, &mut stream)?)?;
+        fs::write(folder.join(name).join(format!("{i:05}.jpg")), cut(photo, &mut stream, &qualities)?)?;
     }
     Ok(())
 }
@@ -110,7 +119,7 @@ fn photos() -> Result<Vec<(String, Photo)>> {
     Ok(photos)
 }
 
-fn cut(photo: &Photo, stream: &mut Stream) -> Result<Vec<u8>> {
+fn cut(photo: &Photo, stream: &mut Stream, qualities: &Range<u32>) -> Result<Vec<u8>> {
     // Most pictures are of medium size, as in collections from the web; a few are small or large.
     let longest = [160, 320, 400, 500, 500, 500, 640, 900][stream.below(8) as usize] + stream.below(60);
     let part = 0.5 + 0.5 * stream.unit();
@@ -125,7 +134,7 @@ fn cut(photo: &Photo, stream: &mut Stream) -> Result<Vec<u8>> {
     let options =
         ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(left, top, w, h);
     Resizer::new().resize(&source.map_err(other)?, &mut small, &options).map_err(other)?;
-    let quality = 60 + stream.below(36) as i32;
+    let quality = (qualities.start + stream.below(qualities.len() as u64) as u32) as i32;
     let subsamp = [Subsamp::Sub2x2, Subsamp::Sub2x2, Subsamp::Sub2x2, Subsamp::None, Subsamp::Sub2x1];
     let subsamp = subsamp[stream.below(5) as usize];
     let progressive = stream.below(10) == 0;

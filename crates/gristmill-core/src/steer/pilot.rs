@@ -122,8 +122,8 @@ struct Trial {
     predicted: f64,
     /// Seconds per sample as they would be without it.
     before_s: f64,
-    /// Whether it is the first half of a pair.
-    half: bool,
+    /// If it is the first half of a pair, the knob of the other.
+    partner: Option<usize>,
 }
 
 /// A move that did not help.
@@ -141,8 +141,8 @@ struct Barred {
 pub struct Pilot {
     knobs: Vec<Knob>,
     trial: Option<Trial>,
-    /// The first half of a pair that was kept, until the other half is.
-    half: Option<Decision>,
+    /// The first half of a pair that was kept, until the knob of the other half is moved and kept.
+    half: Option<(Decision, usize)>,
     barred: Vec<Barred>,
 }
 
@@ -179,8 +179,10 @@ impl Pilot {
             let (decision, undone) = self.judge(&trial, seen);
             if undone {
                 now_s = trial.before_s;
-            } else {
-                self.half = trial.half.then(|| decision.clone());
+            } else if let Some(partner) = trial.partner {
+                self.half = Some((decision.clone(), partner));
+            } else if self.half.as_ref().is_some_and(|(_, partner)| *partner == trial.knob) {
+                self.half = None;
             }
             decisions.push(decision);
         }
@@ -195,20 +197,26 @@ impl Pilot {
         let singles: Vec<(f64, usize, usize)> =
             moves.iter().filter_map(|&(knob, _, to)| Some((gain(&[(knob, to)])?, knob, to))).collect();
         let best = self.most(&singles).filter(|(most, ..)| *most >= GAIN_MIN);
-        let (best, half) = match best {
-            Some(best) => (Some(best), false),
-            None => (Pilot::first_half(&singles, &mut gain), true),
+        let best = match best {
+            Some(best) => Some((best, None)),
+            None => Pilot::first_half(&singles, &mut gain),
         };
-        if let Some((predicted, knob, to)) = best {
+        if let Some(((predicted, knob, to), partner)) = best {
             let from = self.knobs[knob].at;
             self.knobs[knob].at = to;
             let drift = if usable(seen.drift) { seen.drift } else { 1.0 };
-            self.trial =
-                Some(Trial { since: seen.epoch + 1, knob, from, predicted, before_s: now_s * drift, half });
-            let together = if half { ", and this helps together with another" } else { "" };
+            self.trial = Some(Trial {
+                since: seen.epoch + 1,
+                knob,
+                from,
+                predicted,
+                before_s: now_s * drift,
+                partner,
+            });
+            let together = if partner.is_some() { ", and this helps together with another" } else { "" };
             let reason = format!("{}{together}", seen.cause);
             decisions.push(self.line(knob, from, to, seen.epoch, Action::Moved, predicted, None, reason));
-        } else if let Some(half) = self.half.take() {
+        } else if let Some((half, _)) = self.half.take() {
             decisions.extend(self.take_back(half, seen.epoch));
         }
         decisions
@@ -246,23 +254,23 @@ impl Pilot {
         })
     }
 
-    /// Of the pair of moves that promises enough, and most, the one that promises more by itself.
+    /// Of the pair of moves that promises enough, and most, the one that promises more by itself, and the other's knob.
     fn first_half(
         singles: &[(f64, usize, usize)],
         gain: &mut impl FnMut(&[(usize, usize)]) -> Option<f64>,
-    ) -> Option<(f64, usize, usize)> {
-        let mut best: Option<(f64, (f64, usize, usize))> = None;
+    ) -> Option<((f64, usize, usize), Option<usize>)> {
+        let mut best: Option<(f64, (f64, usize, usize), usize)> = None;
         for (at, &one) in singles.iter().enumerate() {
             for &other in singles[at + 1..].iter().filter(|other| other.1 != one.1) {
                 let Some(both) = gain(&[(one.1, one.2), (other.1, other.2)]) else { continue };
-                let first = if one.0 >= other.0 { one } else { other };
-                let more = best.is_none_or(|(most, _)| both > most * 1.001);
+                let (first, second) = if one.0 >= other.0 { (one, other) } else { (other, one) };
+                let more = best.is_none_or(|(most, ..)| both > most * 1.001);
                 if both >= GAIN_MIN && first.0 >= HALF_MIN && more {
-                    best = Some((both, first));
+                    best = Some((both, first, second.1));
                 }
             }
         }
-        best.map(|(_, first)| first)
+        best.map(|(_, first, partner)| (first, Some(partner)))
     }
 
     /// Every move of one knob that may be tried.
@@ -278,7 +286,8 @@ impl Pilot {
 
     /// Ends a trial: the knob stays where it is, or goes back.
     fn judge(&mut self, trial: &Trial, seen: Observed<'_>) -> (Decision, bool) {
-        let Trial { since, knob, from, predicted, before_s, half } = *trial;
+        let Trial { since, knob, from, predicted, before_s, partner } = *trial;
+        let half = partner.is_some();
         let to = self.knobs[knob].at;
         let excess = if seen.excess.is_finite() && seen.excess > 0.0 { seen.excess } else { 1.0 };
         let measured = before_s / (seen.seconds_per_sample / excess);

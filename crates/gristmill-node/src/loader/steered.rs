@@ -119,6 +119,7 @@ impl Loader {
             can_direct: self.rules.can_direct,
             can_split: self.splitter().is_some() && self.has_node(),
             bytes: self.sizes(&order),
+            jobs: self.access.as_ref().and_then(|access| access.report()).map_or(1, |node| node.jobs.len()),
             look: &look,
             what_if: &what_if,
         };

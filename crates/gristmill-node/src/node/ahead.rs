@@ -3,7 +3,9 @@
 //! One thread does it, in waves. Packs are read whenever the cold region has room. The plans are followed only while
 //! nobody waits for the store, since reading ahead must never hold up a read that somebody needs now, and only for
 //! samples that the policy would keep until they are asked for. A wave is bounded in bytes, and small by default, since each
-//! sample of it changes what the policy would keep; neighbours are read together.
+//! sample of it changes what the policy would keep; neighbours are read together. Where samples come at a stage from a node
+//! behind, in this epoch or the one before, only what finds room is read ahead: for the rest the link carries less when they
+//! are asked for.
 
 use super::inner::Inner;
 use super::run;
@@ -33,6 +35,8 @@ pub(super) struct Bell {
     idle_since_us: AtomicU64,
     started: Instant,
     stop: AtomicBool,
+    /// Whether samples came at a stage since a plan was announced, and before that, of whatever job.
+    staged: [AtomicBool; 2],
     notify: Arc<Notify>,
 }
 
@@ -43,6 +47,7 @@ impl Default for Bell {
             idle_since_us: AtomicU64::new(0),
             started: Instant::now(),
             stop: AtomicBool::new(false),
+            staged: Default::default(),
             notify: Arc::default(),
         }
     }
@@ -64,6 +69,20 @@ impl Bell {
         let now = self.started.elapsed();
         let since = Duration::from_micros(self.idle_since_us.load(Relaxed));
         self.waiting.load(Relaxed) == 0 && now.saturating_sub(since) >= IDLE
+    }
+
+    /// A sample was asked for at a stage.
+    pub(super) fn staged(&self) {
+        self.staged[0].store(true, Relaxed);
+    }
+
+    /// An epoch begins: it is believed to be as the last one until it shows.
+    pub(super) fn begin(&self) {
+        self.staged[1].store(self.staged[0].swap(false, Relaxed), Relaxed);
+    }
+
+    fn is_staged(&self) -> bool {
+        self.staged.iter().any(|staged| staged.load(Relaxed))
     }
 
     /// There may be something to read ahead.
@@ -168,6 +187,8 @@ impl Inner {
         let bytes_max = self.options.prefetch_bytes_max;
         let (mut wanted, mut bytes) = (Vec::new(), 0);
         let memory = self.memory();
+        let room = if self.bell.is_staged() { memory.policy.free_bytes() } else { u64::MAX };
+        let mut taken = 0;
         let elsewhere = |id: SampleId| {
             self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(id))
                 || self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(id))
@@ -179,8 +200,10 @@ impl Inner {
                     return wanted;
                 }
                 look.pass();
-                if size <= bytes_max && memory.policy.worth(id) && !elsewhere(id) {
+                let entry = self.entry_bytes(id);
+                if size <= bytes_max && taken + entry <= room && memory.policy.worth(id) && !elsewhere(id) {
                     bytes += size;
+                    taken += entry;
                     wanted.push(id.0);
                 }
             }

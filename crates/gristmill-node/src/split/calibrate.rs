@@ -102,14 +102,16 @@ impl Splitter {
         let turn: Vec<Stage> = TURN.into_iter().chain(lossy).collect();
         // So many that even the rarest stage is measured often enough.
         let known = by_size.len();
-        let wanted = (self.options.calibrate_samples as usize).min(known / 2);
+        // Each may come again, with another draw: from too few the cheapest stage is the one that was measured too low.
+        let wanted = (self.options.calibrate_samples as usize).min(known * 2);
         let wanted = wanted.max(turn.len() * MEASURED_MIN as usize);
         let one = |at: usize| {
-            // A step that walks through all sizes for every stage.
-            let id = SampleId(*by_size.get((at * known / wanted + at) % known)?);
+            // One further in every turn and round, so that every stage walks through all sizes.
+            let (round, turned) = (at / known, at / turn.len());
+            let id = SampleId(*by_size.get((at + turned + round) % known)?);
             let stage = turn[at % turn.len()];
             let can_cut = guard.pictures.of(id, self.raw_bytes(id)).can_cut;
-            let draw_epoch = epoch + (at / known) as u64;
+            let draw_epoch = epoch + turned as u64;
             let wish =
                 Wish { stage, epoch: draw_epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };
             let ask = StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) };

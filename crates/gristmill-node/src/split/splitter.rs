@@ -61,6 +61,8 @@ pub(super) struct State {
     pub(super) calibration: Calibration,
     pub(super) calibration_bytes: u64,
     link_bytes_per_s: Option<f64>,
+    /// The same as somebody saw it who looked, for as long as no epoch kept it busy.
+    link_looked_at: Option<f64>,
     accelerator_samples_per_s: Option<f64>,
     /// With what it was decided last, and for how many samples.
     decided: Option<(Resources, u64)>,
@@ -82,6 +84,11 @@ pub(super) enum Calibration {
 }
 
 impl State {
+    /// Bytes per second of the link, if anybody knows.
+    fn link(&self) -> Option<f64> {
+        self.link_bytes_per_s.or(self.link_looked_at)
+    }
+
     /// What is left of the cores that threads can use, where the node is on this machine.
     fn cores_left(&self, threads_cores: f64) -> f64 {
         cores::left(threads_cores, cores::all() as f64, self.others.filter(|_| self.same_machine))
@@ -133,6 +140,7 @@ impl Splitter {
             calibration: Calibration::Not,
             calibration_bytes: 0,
             link_bytes_per_s: None,
+            link_looked_at: None,
             accelerator_samples_per_s: None,
             decided: None,
             same_machine: false,
@@ -220,7 +228,12 @@ impl Splitter {
             return None;
         }
         self.is_calibrated().ok()?;
-        let link = self.lock().link_bytes_per_s.or(link);
+        // What is decided now must be decided so when the epoch begins, though no epoch kept the link busy.
+        let link = {
+            let mut state = self.lock();
+            state.link_looked_at = link.or(state.link_looked_at);
+            state.link()
+        };
         let mut resources = self.resources(link, None, ready)?;
         let left = || self.lock().cores_left(cores_of(threads));
         resources.local_cores = self.options.local_cores.unwrap_or_else(left);
@@ -228,10 +241,17 @@ impl Splitter {
             order.iter().step_by(order.len().div_ceil(WHAT_IF_SAMPLES).max(1)).copied().collect();
         let (_, decided) = self.decided(epoch, &some, None, &resources).ok()?;
         let (before, after, samples) = (decided.before, decided.after, some.len() as f64);
-        let local_s = |local_s: f64| (local_s * resources.local_cores / samples).max(1e-9);
+        let upstream_s = after.upstream_s * resources.upstream_cores / samples;
+        // On one machine the decision counts what the node takes as taken here.
+        let same_machine = self.lock().same_machine;
+        let counted_s = if same_machine { upstream_s } else { 0.0 };
+        let local_s =
+            |local_s: f64, counted_s: f64| (local_s * resources.local_cores / samples - counted_s).max(1e-9);
         Some(WhatIf {
+            upstream_s,
+            same_machine,
             bytes: [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples),
-            local_s: [local_s(before.local_s), local_s(after.local_s)],
+            local_s: [local_s(before.local_s, 0.0), local_s(after.local_s, counted_s)],
             upstream_per_s: samples / after.upstream_s,
         })
     }
@@ -273,7 +293,7 @@ impl Splitter {
             return Err("the first epoch runs unsplit and is measured".into());
         }
         self.is_calibrated()?;
-        let link = self.lock().link_bytes_per_s;
+        let link = self.lock().link();
         let Some(resources) = self.resources(link, None, ready) else {
             return Err("the link was never busy, so nothing needs to be split".into());
         };

@@ -21,6 +21,16 @@ pub(crate) struct WhatIf {
     pub(crate) local_s: [f64; 2],
     /// Samples per second that the node's cores can bring there.
     pub(crate) upstream_per_s: f64,
+    /// CPU time of the node for a sample, and whether that is time of this machine's cores.
+    pub(crate) upstream_s: f64,
+    pub(crate) same_machine: bool,
+}
+
+impl WhatIf {
+    /// What a sample takes of this machine's cores beside what is done here.
+    fn shared_s(&self) -> f64 {
+        if self.same_machine { self.upstream_s } else { 0.0 }
+    }
 }
 
 /// What the next epoch is like, whatever the setting.
@@ -47,13 +57,25 @@ pub(super) fn seconds(
     what_if: Option<&WhatIf>,
 ) -> Option<f64> {
     let (mut bytes, mut cpu_s, mut upstream_per_s) = (course.bytes, sheet.cpu_s, f64::INFINITY);
+    // Cores that others have whatever the setting, and what the node takes of ours for a sample.
+    let (mut busy_cores, mut shared_s, mut ops_s) = (sheet.busy_cores, 0.0, 0.0);
     if setting.split || was.split {
         let what_if = what_if?;
         let (now, then) = (usize::from(was.split), usize::from(setting.split));
         bytes = what_if.bytes[then];
-        cpu_s *= what_if.local_s[then] / what_if.local_s[now];
+        // What a cache has no node works on.
+        let (was_missed, missed) = (1.0 - sheet.cached, 1.0 - course.cached);
+        let local_s =
+            |split: usize, missed: f64| missed * what_if.local_s[split] + (1.0 - missed) * what_if.local_s[0];
+        cpu_s *= local_s(then, missed) / local_s(now, was_missed);
+        if was.split {
+            busy_cores -= what_if.shared_s() * was_missed / sheet.seconds_per_sample;
+        }
         if setting.split {
             upstream_per_s = what_if.upstream_per_s;
+            shared_s = what_if.shared_s() * missed;
+            // Who asks for one at a time waits for the ops, too.
+            ops_s = what_if.upstream_s;
         }
     }
     let direct = setting.reads == 0;
@@ -64,10 +86,8 @@ pub(super) fn seconds(
     };
     // Others work on these cores, too.
     let wanted = setting.threads.min(course.cores) as f64;
-    let left = (course.cores as f64 - sheet.busy_cores).max(CORES_LEAST);
-    if wanted > left {
-        cpu_s *= wanted / left;
-    }
+    let left = (course.cores as f64 - busy_cores.max(0.0)).max(CORES_LEAST);
+    cpu_s = cpu_s.max((cpu_s + shared_s) * wanted / left);
     let none = f64::INFINITY;
     let machine = Machine {
         ranks: 1,
@@ -75,7 +95,7 @@ pub(super) fn seconds(
         cores: course.cores as u32,
         disk: Disk { bytes_per_s: none, latency_s: 0.0, sync_s: 0.0 },
         link: Link { bytes_per_s: none, latency_s: 0.0 },
-        store: Store { bytes_per_s, requests_per_s: upstream_per_s, latency_s },
+        store: Store { bytes_per_s, requests_per_s: upstream_per_s, latency_s: latency_s + ops_s },
         ..Machine::default()
     };
     let samples = course.samples.min(SAMPLES_MAX.max(course.batch.saturating_mul(BATCHES_MIN)));
@@ -134,7 +154,13 @@ mod tests {
     #[test]
     fn each_knob_moves_its_own_limit() {
         let at = |threads, reads, split| Setting { threads, reads, ahead: 4, split };
-        let what_if = WhatIf { bytes: [100_000.0, 40_000.0], local_s: [0.002, 0.001], upstream_per_s: 900.0 };
+        let what_if = WhatIf {
+            bytes: [100_000.0, 40_000.0],
+            local_s: [0.002, 0.001],
+            upstream_per_s: 900.0,
+            upstream_s: 0.001,
+            same_machine: false,
+        };
         let seconds = |course: &Course, setting| {
             seconds(&sheet(), course, at(1, 1, false), setting, Some(&what_if)).unwrap()
         };
@@ -143,7 +169,7 @@ mod tests {
             (at(1, 1, false), 0.010),
             (at(1, 64, false), 0.002),
             (at(2, 64, true), 1.0 / 900.0),
-            (at(2, 1, true), 0.0088),
+            (at(2, 1, true), 0.0098),
         ] {
             let is = seconds(&COURSE, setting);
             assert!((is / should - 1.0).abs() < 0.06, "{setting:?}: {is}");
@@ -156,6 +182,36 @@ mod tests {
         assert!((seconds(&near, at(1, 64, false)) / 0.002 - 1.0).abs() < 0.1, "one thread decodes in 2 ms");
         // Without knowing what a split would come to, nothing is said of it.
         assert_eq!(super::seconds(&sheet(), &COURSE, at(1, 1, false), at(1, 1, true), None), None);
+    }
+
+    #[test]
+    fn a_node_on_this_machine_takes_its_cores() {
+        let at = |split| Setting { threads: 4, reads: 64, ahead: 4, split };
+        let near = Course { answers: Some(Answers { latency_s: 0.0, bytes_per_s: 1e12 }), ..COURSE };
+        let seconds = |shared_s, was, cached| {
+            let what_if = WhatIf {
+                bytes: [1e5, 4e4],
+                local_s: [0.002; 2],
+                upstream_per_s: 1e9,
+                upstream_s: shared_s,
+                same_machine: true,
+            };
+            let course = Course { cached, ..near };
+            // Where it was split, the cores that others had are the node's: 2 ms in each 1 ms.
+            let busy_cores = if was { 2.0 } else { 0.0 };
+            let sheet = Sheet { busy_cores, seconds_per_sample: 0.001, ..sheet() };
+            super::seconds(&sheet, &course, at(was), at(true), Some(&what_if)).unwrap()
+        };
+        // 2 ms here, on four cores; and 2 ms more on the same.
+        for (shared_s, was, cached, should) in [
+            (0.0, false, 0.0, 0.0005),
+            (0.002, false, 0.0, 0.001),
+            (0.002, true, 0.0, 0.001),
+            (0.002, false, 0.5, 0.00075),
+        ] {
+            let is = seconds(shared_s, was, cached);
+            assert!((is / should - 1.0).abs() < 0.1, "{shared_s} {was} {cached}: {is}");
+        }
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Ahead<'a> {
     pub(crate) can_split: bool,
     /// Bytes of a sample, and how they spread as a share of that.
     pub(crate) bytes: (f64, f64),
+    /// Jobs that are served from the same store, this one included, as far as that is known.
+    pub(crate) jobs: usize,
     /// Reads so many samples to see how the store answers.
     pub(crate) look: &'a dyn Fn(usize) -> Option<Answers>,
     /// What a split comes to with so many threads over a link of so many bytes per second.
@@ -103,7 +105,10 @@ impl Steering {
         // What cannot explain the epoch that was is not asked about the next. The store may be shared with others, and answer
         // a look otherwise than an epoch: then it gives what it gave, however many reads there are.
         let seen = course(ahead, &sheet, state.answers.map(|(answers, _)| answers), sheet.cached);
-        let plain = course(ahead, &sheet, Some(as_measured(ahead, &sheet)), sheet.cached);
+        let cut = if was.split { (ahead.what_if)(was.threads, link) } else { None };
+        // What a sample came to on the link, and what of its time was the node's ops, which are added by themselves.
+        let (crossed, ops_s) = cut.map_or((ahead.bytes.0, 0.0), |cut| (cut.bytes[1], cut.upstream_s));
+        let plain = course(ahead, &sheet, Some(as_measured(crossed, ops_s, was, &sheet)), sheet.cached);
         let mut explains = |course: &Course| {
             let off = seconds(course, was).map(|expected| (sheet.seconds_per_sample / expected - 1.0).abs());
             off.is_some_and(|off| off <= OFF_MAX)
@@ -120,7 +125,8 @@ impl Steering {
             (Some(now), Some(calm)) => now / calm,
             _ => 1.0,
         };
-        state.busy_cores = Some(sheet.busy_cores);
+        // Cores that the node of a split epoch had on this machine say nothing of one without.
+        state.busy_cores = (!was.split).then_some(sheet.busy_cores);
         let observed = Observed {
             epoch: sheet.epoch,
             seconds_per_sample: sheet.seconds_per_sample,
@@ -148,12 +154,17 @@ fn reads(set: usize, can_direct: bool) -> usize {
 }
 
 /// A store that gives what it gave in an epoch that waited for it; otherwise one that answers as late, and all at once.
-fn as_measured(ahead: &Ahead<'_>, sheet: &Sheet) -> Answers {
-    let (missed, (bytes, _)) = (1.0 - sheet.cached, ahead.bytes);
+/// `bytes` is what of a sample came over the link, `ops_s` what the node took to prepare it.
+fn as_measured(bytes: f64, ops_s: f64, was: Setting, sheet: &Sheet) -> Answers {
+    let missed = 1.0 - sheet.cached;
     if sheet.fetch_share >= WAIT_SHARE_MIN && missed > 0.0 && bytes > 0.0 {
-        return Answers { latency_s: 0.0, bytes_per_s: bytes * missed / sheet.seconds_per_sample };
+        // With so many on their way, each waits for its own ops only.
+        let ops_s = ops_s / was.reads.max(1) as f64;
+        let each_s = sheet.seconds_per_sample / missed;
+        return Answers { latency_s: 0.0, bytes_per_s: bytes / (each_s - ops_s).max(each_s * 0.1) };
     }
-    Answers { latency_s: sheet.flight_s.min(sheet.seconds_per_sample), bytes_per_s: f64::INFINITY }
+    let flight_s = (sheet.flight_s - ops_s).max(0.0);
+    Answers { latency_s: flight_s.min(sheet.seconds_per_sample), bytes_per_s: f64::INFINITY }
 }
 
 fn course(ahead: &Ahead<'_>, sheet: &Sheet, answers: Option<Answers>, cached: f64) -> Course {
@@ -188,7 +199,16 @@ fn look(
     *gap = (*gap * 2).clamp(1, 4 * LOOK_EPOCHS);
     *next = ahead.epoch + *gap;
     if let Some(seen) = probe::reads(ahead.samples.into()).and_then(ahead.look) {
-        *answers = Some((seen, ahead.epoch));
+        // Between two epochs of this job others may stand still, too, and take their part in the epoch: then the part of
+        // this one explains what was measured, and the whole does not.
+        let part = Answers { bytes_per_s: seen.bytes_per_s / ahead.jobs.max(1) as f64, ..seen };
+        let off = |answers| {
+            let here = course(ahead, sheet, Some(answers), sheet.cached);
+            let expected = predict::seconds(sheet, &here, was, was, None);
+            expected.map_or(f64::INFINITY, |expected| (sheet.seconds_per_sample / expected - 1.0).abs())
+        };
+        let shared = ahead.jobs > 1 && off(part) < off(seen);
+        *answers = Some((if shared { part } else { seen }, ahead.epoch));
     }
 }
 
@@ -234,7 +254,13 @@ mod tests {
             Some(Answers { latency_s: 0.008, bytes_per_s: 50e6 })
         };
         let what_if = |_, _| {
-            Some(WhatIf { bytes: [100_000.0, 40_000.0], local_s: [0.0008, 0.0006], upstream_per_s: 5_000.0 })
+            Some(WhatIf {
+                bytes: [100_000.0, 40_000.0],
+                local_s: [0.0008, 0.0006],
+                upstream_per_s: 5_000.0,
+                upstream_s: 0.0,
+                same_machine: false,
+            })
         };
         let (mut walls, mut setting, mut all) = (Vec::new(), START, Vec::new());
         for number in 0..epochs {
@@ -246,6 +272,7 @@ mod tests {
                 can_direct: false,
                 can_split: true,
                 bytes: (100_000.0, 0.0),
+                jobs: 1,
                 look: &look,
                 what_if: &what_if,
             };

@@ -7,7 +7,7 @@
 //! | C | selection prefers what is cheap to fetch, a cache holds what is dear | `what_is_dear_is_trained_less_often_when_fetching_is_slow`; core `foresight_prefers_what_saves_more_time_per_byte` |
 //! | D | stand-ins are samples that this rank holds; who holds what stays | `cold_stand_ins_are_samples_of_the_rank_and_move_nothing`; `exchange::stand_ins_are_samples_of_the_rank` |
 //! | E | all ranks have equally many batches, whatever is selected | `exchange::selection_keeps_ranks_even_and_at_home`; core `every_rank_trains_what_it_holds_and_all_train_equally_much` |
-//! | F | a sample that is cached is fetched raw; nothing random is cached | `split::a_cache_here_keeps_raw_samples_only`; `what_was_cached_is_cropped_anew_in_every_epoch` |
+//! | F | a sample that is cached is fetched raw; nothing random is cached | `split::a_cache_here_keeps_raw_samples_only_and_a_full_one_asks_for_no_more`; `what_was_cached_is_cropped_anew_in_every_epoch` |
 //! | G | one first epoch is the profile of everything | `one_first_epoch_serves_selection_cache_and_split` |
 //! | H | a stand-in has its own id and label, feedback is about it, and who was asked for is as it was | `a_stand_in_teaches_about_itself_only` |
 //! | I | everything that is decided changes at the epoch's boundary, under one number | `what_an_epoch_is_does_not_change_while_it_runs` |

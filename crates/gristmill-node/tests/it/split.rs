@@ -246,29 +246,34 @@ fn a_resumed_epoch_has_the_same_batches() {
 }
 
 #[test]
-fn a_cache_here_keeps_raw_samples_only() {
+fn a_cache_here_keeps_raw_samples_only_and_a_full_one_asks_for_no_more() {
     let server = serve(serve_options());
-    let set = behind(&server, ClientOptions::default());
-    let bytes = set.catalog().total_bytes().unwrap();
-    let node = Node::new(set.clone(), NodeOptions::new(Policy::Static, bytes * 3 / 10)).unwrap();
-    let node = Arc::new(node);
-    let access: Arc<dyn Access> = Arc::new(Embedded::join(node.clone(), "test").unwrap());
-    let mode = SplitMode::Policy(SplitPolicy::Best);
-    let loader = loader(&set, split(mode)).with_access(Some(access));
-    for at in 0..3 {
-        let (got, report) = epoch(&loader, at);
-        same(&got, &plain(at), &format!("epoch {at}"));
-        let split = of(&report);
-        if at > 0 {
-            assert!(report.hit_ratio().unwrap() > 0.15, "{report}");
-            assert!(split.wanted > 0 && split.traffic_ratio() > 1.2, "{split:?}");
-            let came: u64 = split.stages.iter().map(|used| used.samples).sum();
-            assert!(came < 90, "what is here does not cross the link: {split:?}");
+    for (policy, hits_min) in [(Policy::Static, 0.15), (Policy::Lru, 0.0), (Policy::Foresight, 0.1)] {
+        let set = behind(&server, ClientOptions::default());
+        let bytes = set.catalog().total_bytes().unwrap();
+        let node = Arc::new(Node::new(set.clone(), NodeOptions::new(policy, bytes * 3 / 10)).unwrap());
+        let access: Arc<dyn Access> = Arc::new(Embedded::join(node.clone(), "test").unwrap());
+        let mode = SplitMode::Policy(SplitPolicy::Best);
+        let loader = loader(&set, split(mode)).with_access(Some(access));
+        for at in 0..3 {
+            let (got, report) = epoch(&loader, at);
+            same(&got, &plain(at), &format!("{policy:?}, epoch {at}"));
+            let split = of(&report);
+            if at > 0 {
+                assert!(report.hit_ratio().unwrap() >= hits_min, "{policy:?}: {report}");
+                // The LRU would keep anything that comes, so it once had everything come raw.
+                assert!(split.wanted > 0 && split.traffic_ratio() > 1.2, "{policy:?}: {split:?}");
+                let came: u64 = split.stages.iter().map(|used| used.samples).sum();
+                assert!(
+                    came < 90 || hits_min <= 0.0,
+                    "{policy:?}: what is here does not cross the link: {split:?}"
+                );
+            }
         }
-    }
-    for id in 0..90 {
-        let whole = block_on(node.fetch_for_peer(SampleId(id))).unwrap();
-        assert_eq!(whole.bytes.len() as u32, set.catalog().size(SampleId(id)).unwrap(), "sample {id}");
+        for id in 0..90 {
+            let whole = block_on(node.fetch_for_peer(SampleId(id))).unwrap();
+            assert_eq!(whole.bytes.len() as u32, set.catalog().size(SampleId(id)).unwrap(), "sample {id}");
+        }
     }
 }
 

@@ -1,21 +1,34 @@
 //! The steering of a real loader: from a bad start to a good setting, by reasons that hold, with the same batches.
 
-use crate::loader::{data, options};
+use crate::loader::{data, options, recipe};
+use crate::split::{behind, serve_options};
+use gristmill_core::cache::Policy;
+use gristmill_node::client::ClientOptions;
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
+use gristmill_node::node::{Node, NodeOptions};
 use gristmill_node::report::EpochReport;
+use gristmill_node::serve::{Hosted, Server};
+use gristmill_node::split::SplitOptions;
 use gristmill_node::steer::{Pins, SteerOptions};
 use gristmill_node::store::{StoreOptions, ThrottleOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// So many pictures.
+fn photos(count: u32) -> PathBuf {
+    let name = format!("steer-photos-{count}-{}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if !folder.exists() {
+        gristmill_testdata::cut_photos(&folder, count, 3).unwrap();
+    }
+    folder
+}
+
 /// Pictures behind a store that answers after 2 ms.
 fn far() -> Arc<DataSet> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("steer-photos-{}", std::process::id()));
-    if !folder.exists() {
-        gristmill_testdata::cut_photos(&folder, 700, 3).unwrap();
-    }
+    let folder = photos(700);
     let throttle = Some(ThrottleOptions { latency_ms: 2, ..ThrottleOptions::default() });
     data(&folder, &StoreOptions { throttle, ..StoreOptions::default() })
 }
@@ -60,4 +73,27 @@ fn a_bad_start_is_mended_by_moves_that_keep_their_promises() {
     let (pinned_ids, pinned) = train(&Loader::new(set, None, bad(SteerOptions::default())).unwrap(), 5);
     assert_eq!(ids, pinned_ids);
     assert!(pinned.iter().all(|report| report.decisions.is_empty() && report.reads_in_flight == 1));
+}
+
+#[test]
+fn a_link_that_no_epoch_kept_busy_is_split_all_the_same() {
+    let near = data(&photos(240), &StoreOptions::default());
+    let node = Arc::new(Node::new(near, NodeOptions::new(Policy::Foresight, 64 << 20)).unwrap());
+    let server = Server::start(serve_options(), None, vec![Hosted { name: "photos".into(), node }]).unwrap();
+    let slow = ClientOptions { throttle_bytes_per_s: Some(4_000_000), ..ClientOptions::default() };
+    let set = behind(&server, slow);
+    // With one read at a time the splitter never sees the link busy; who looked knows how fast it is.
+    let pins = Pins { reads: true, threads: true, ahead: true, ..Pins::default() };
+    let free = SteerOptions { on: true, pins };
+    let split = SplitOptions { same_machine: Some(false), ..SplitOptions::default() };
+    let loader = Loader::new(set, Some(&recipe()), LoaderOptions { split, ..bad(free) }).unwrap();
+    let (_, reports) = train(&loader, 6);
+    let split = |report: &EpochReport| report.split.clone().expect("there is a node");
+    let decisions: Vec<_> = reports.iter().flat_map(|report| &report.decisions).collect();
+    assert!(decisions.iter().any(|one| one.knob == "split" && one.action == "moved"), "{decisions:?}");
+    assert!(
+        reports.iter().any(|report| split(report).traffic_ratio() > 1.3),
+        "{:?}",
+        reports.iter().map(split).collect::<Vec<_>>()
+    );
 }

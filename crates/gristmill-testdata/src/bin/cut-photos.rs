@@ -1,8 +1,10 @@
-//! `cut-photos FOLDER [COUNT] [SEED]`: writes a folder of JPEGs cut from the shipped photos.
+//! `cut-photos FOLDER [COUNT] [SEED] [QUALITY]`: writes a folder of JPEGs cut from the shipped photos, none of them of
+//! a lower quality than asked for.
 //!
 //! The folder appears under its name only when it is complete, so a run that was killed leaves nothing behind
 //! that looks like a data set.
 
+use gristmill_testdata::{QUALITIES, cut_photos_of};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,16 +12,17 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let number = |text: Option<String>, default: u64| text.map_or(Ok(default), |text| text.parse::<u64>());
-    let (Some(folder), Ok(count), Ok(seed)) =
-        (args.next().map(PathBuf::from), number(args.next(), 400), number(args.next(), 0))
-    else {
-        eprintln!("usage: cut-photos FOLDER [COUNT] [SEED]");
+    let folder = args.next().map(PathBuf::from);
+    let numbers = [400, 0, QUALITIES.start.into()].map(|default| number(args.next(), default));
+    let (Some(folder), [Ok(count), Ok(seed), Ok(quality @ 1..=95)]) = (folder, numbers) else {
+        eprintln!("usage: cut-photos FOLDER [COUNT] [SEED] [QUALITY, at most 95]");
         return ExitCode::from(2);
     };
+    let qualities = quality as u32..QUALITIES.end;
     let growing = folder.with_extension("growing");
     let made = std::fs::remove_dir_all(&growing)
         .or_else(|e| if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-        .and_then(|()| gristmill_testdata::cut_photos(&growing, count as u32, seed))
+        .and_then(|()| cut_photos_of(&growing, count as u32, seed, qualities))
         .and_then(|()| std::fs::rename(&growing, &folder));
     match made {
         Ok(()) => ExitCode::SUCCESS,

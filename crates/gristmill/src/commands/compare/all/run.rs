@@ -10,6 +10,7 @@ use anyhow::Result;
 use gristmill_core::plan::Shape;
 use gristmill_node::access::{Access, Embedded};
 use gristmill_node::config::Settings;
+use gristmill_node::dataset::DataSet;
 use gristmill_node::exchange::{Local, Transport};
 use gristmill_node::loader::{Loader, LoaderOptions};
 use gristmill_node::node::Node;
@@ -42,14 +43,15 @@ impl Scene<'_> {
     pub(super) fn one_job(&self, own: &[Setting], seed: u64, tell: &(dyn Fn() + Sync)) -> Result<Outcome> {
         let config = self.config(own, seed)?;
         let settings = config.settings();
-        let access = open::access(&self.set, settings, "compare")?;
-        let loader = self.loader(settings)?.with_access(access);
+        let set = self.opened()?;
+        let access = open::access(&set, settings, "compare")?;
+        let loader = self.loader(set, settings)?.with_access(access);
         let (course, bytes_read) = self.course(&loader, 0, seed, tell)?;
         Ok(Outcome { jobs: vec![course], bytes_read })
     }
 
-    fn loader(&self, settings: &Settings) -> Result<Loader> {
-        Ok(Loader::new(Arc::clone(&self.set), Some(&self.recipe), settings.loader())?)
+    fn loader(&self, set: Arc<DataSet>, settings: &Settings) -> Result<Loader> {
+        Ok(Loader::new(set, Some(&self.recipe), settings.loader())?)
     }
 
     /// Trains the model of one job over a loader.
@@ -91,7 +93,8 @@ impl Scene<'_> {
         let one = |job: usize| -> Result<(Course, u64)> {
             let joined = node.as_ref().map(|node| Embedded::join(Arc::clone(node), ["job a", "job b"][job]));
             let access = joined.transpose()?.map(|joined| Arc::new(joined) as Arc<dyn Access>);
-            self.course(&self.loader(settings)?.with_access(access), job, seed, tell)
+            let loader = self.loader(Arc::clone(&self.set), settings)?.with_access(access);
+            self.course(&loader, job, seed, tell)
         };
         let (a, b) = two_at_once(one)?;
         let read = node.map_or(a.1 + b.1, |node| node.report().store_bytes);

@@ -66,8 +66,7 @@ impl Scenario {
     /// Samples per second that the pretended accelerator of one job takes.
     pub(super) fn accelerator(self) -> f64 {
         match self {
-            Scenario::Link => 2_000.0,
-            Scenario::Compute => 4_000.0,
+            Scenario::Link | Scenario::Compute => 4_000.0,
             Scenario::Latency | Scenario::Jobs | Scenario::Ranks => 8_000.0,
         }
     }

@@ -1,7 +1,7 @@
 //! The ground of one scenario: data, a store or a node made slow, a recipe, test data, models.
 //!
-//! Everything is opened once and shared by all configurations. What was made for it (unpacked or cut pictures, a node in a
-//! network of its own) is taken down with the value.
+//! Everything is opened once and shared by all configurations, but for the connection to a node. What was made for it
+//! (unpacked or cut pictures, a node in a network of its own) is taken down with the value.
 
 use super::configuration::Setting;
 use super::scenario::Scenario;
@@ -30,8 +30,10 @@ const PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"random-resized
 const TEST_PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"resize\"\nsize = 36\n[[op]]\nkind = \"center-crop\"\n\
     size = 32\n[[op]]\nkind = \"to-tensor\"\n\
     [[op]]\nkind = \"normalise\"\nmean = [0.485, 0.456, 0.406]\nstd = [0.229, 0.224, 0.225]\n";
-/// Photos that are cut to train and to test with, where none were named; and the program that cuts them.
-const CUT: [(&str, u32, u32); 2] = [("train", 800, 1), ("val", 500, 2)];
+/// Photos that are cut to train and to test with, where none were named: how many, and from which seed; and the program
+/// that cuts them. Of this quality they have 65 kB: with less no link that people have would be the limit.
+const CUT: [(&str, u32, u32); 2] = [("train", 1_200, 1), ("val", 500, 2)];
+const CUT_QUALITY: u32 = 95;
 const CUTTER: &str = "cut-photos";
 /// With a cache in mind nothing is read into memory as a whole, whoever has the cache.
 const NOT_RESIDENT: &str = "1%";
@@ -51,6 +53,8 @@ pub(super) struct Scene<'a> {
     /// What slows it down, in words.
     pub(super) about: String,
     settings: Vec<Setting>,
+    /// Where the node is, if there is one, and how its data set is opened.
+    node: Option<(String, Config)>,
     // Taken down in this order, after the data set.
     _upstream: Option<Upstream>,
     _link: Option<Link>,
@@ -101,7 +105,9 @@ impl<'a> Scene<'a> {
             opening.push(("cache.size", NOT_RESIDENT.into()));
         }
         let asked = Asked { quiet: true, ..Asked::default() };
-        let set = Source::open(&url, asked, &config(args, &opening)?)?.set;
+        let opening = config(args, &opening)?;
+        let set = Source::open(&url, asked, &opening)?.set;
+        let node = upstream.is_some().then_some((url, opening));
         let photos = set.catalog().encoding() == Encoding::Sniffed;
         let own = |text| -> Result<Recipe> { Ok(Recipe::parse(text)?) };
         let recipe = match near.settings().recipe() {
@@ -131,10 +137,20 @@ impl<'a> Scene<'a> {
             first_seed: near.settings().loader().seed,
             about,
             settings: slow,
+            node,
             _upstream: upstream,
             _link: link,
             _made: made,
         })
+    }
+
+    /// The data set as a run finds it: over a connection of its own where there is a node, which keeps one recipe for each.
+    pub(super) fn opened(&self) -> Result<Arc<DataSet>> {
+        let asked = Asked { quiet: true, ..Asked::default() };
+        self.node.as_ref().map_or_else(
+            || Ok(Arc::clone(&self.set)),
+            |(url, opening)| Ok(Source::open(url, asked, opening)?.set),
+        )
     }
 
     /// The settings of a run: those of the scenario, and over them its own.
@@ -235,7 +251,7 @@ fn cut(folder: &Path) -> Result<[PathBuf; 2]> {
     let cutter = beside.into_iter().find(|path| path.is_file()).ok_or_else(absent)?;
     let made = CUT.map(|(name, _, _)| folder.join(name));
     for ((_, count, seed), path) in CUT.iter().zip(&made) {
-        let numbers = [count.to_string(), seed.to_string()];
+        let numbers = [*count, *seed, CUT_QUALITY].map(|number| number.to_string());
         let output = Command::new(&cutter).arg(path).args(numbers).output();
         let output = output.map_err(|e| Error::io("run", cutter.display(), e))?;
         if !output.status.success() {
