@@ -20,6 +20,7 @@ mod report;
 mod running;
 mod splitter;
 mod strata;
+mod undo;
 
 pub(crate) use calibrate::thread_cpu_ns;
 pub use report::{Rates, Seconds, ShortfallUse, SplitReport, StageUse};

@@ -72,6 +72,11 @@ impl Measured {
         self.consumer_ns.fetch_add(took.as_nanos() as u64, Relaxed);
     }
 
+    /// Samples that a stage was wished for.
+    pub(super) fn wanted(&self) -> u64 {
+        self.wanted.load(Relaxed)
+    }
+
     pub(super) fn link_bytes_per_s(&self) -> Option<f64> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_s()
     }

@@ -224,6 +224,11 @@ impl Running {
         });
         drop(report);
         let measured = &self.measured;
+        if self.asked.load(Relaxed) >= self.order.len() as u64 && !self.order.is_empty() {
+            let each_s = self.started.elapsed().as_secs_f64() / self.order.len() as f64;
+            let split = measured.wanted() > 0;
+            self.splitter.lock().undo.took(self.epoch, each_s, split);
+        }
         self.splitter.learn(measured.link_bytes_per_s(), tight, measured.accelerator_samples_per_s());
         self.splitter.learn_others(self.others());
     }

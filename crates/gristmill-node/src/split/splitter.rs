@@ -7,6 +7,7 @@
 use super::facts::Pictures;
 use super::running::{Running, Table};
 use super::strata::Strata;
+use super::undo::Undo;
 use super::{Expected, SplitMode, SplitOptions, SplitReport};
 use crate::access::Access;
 use crate::client::{Address, Client, Ready};
@@ -17,7 +18,7 @@ use crate::{Error, Result};
 use futures::executor::block_on;
 use gristmill_core::SampleId;
 use gristmill_core::split::profile::{MEASURED_MIN, Measured, Profile, Shape};
-use gristmill_core::split::{Resources, changed};
+use gristmill_core::split::{Resources, SplitPolicy, changed};
 use gristmill_ops::{Draw, Limits, Pipeline, Recipe, Stage};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -66,6 +67,8 @@ pub(super) struct State {
     accelerator_samples_per_s: Option<f64>,
     /// With what it was decided last, and for how many samples.
     decided: Option<(Resources, u64)>,
+    /// Whether splitting made epochs longer.
+    pub(super) undo: Undo,
     /// Whether the node's ops take the cores of this machine.
     pub(super) same_machine: bool,
     /// Cores that finish samples here.
@@ -141,6 +144,7 @@ impl Splitter {
             calibration_bytes: 0,
             link_bytes_per_s: None,
             link_looked_at: None,
+            undo: Undo::default(),
             accelerator_samples_per_s: None,
             decided: None,
             same_machine: false,
@@ -228,6 +232,9 @@ impl Splitter {
             return None;
         }
         self.is_calibrated().ok()?;
+        if self.may_undo() && self.lock().undo.bars(epoch).is_some() {
+            return None;
+        }
         // What is decided now must be decided so when the epoch begins, though no epoch kept the link busy.
         let link = {
             let mut state = self.lock();
@@ -276,6 +283,12 @@ impl Splitter {
         Ok((client, ready))
     }
 
+    /// Whether the clock may overrule the decision: not for policies that were published, nor over a link whose rate was given.
+    fn may_undo(&self) -> bool {
+        let ours = matches!(self.options.mode, SplitMode::Auto | SplitMode::Policy(SplitPolicy::Best));
+        ours && self.options.link_bytes_per_s.is_none()
+    }
+
     /// Where each sample is cut.
     fn table(
         &self,
@@ -293,6 +306,11 @@ impl Splitter {
             return Err("the first epoch runs unsplit and is measured".into());
         }
         self.is_calibrated()?;
+        if self.may_undo()
+            && let Some(why) = self.lock().undo.bars(epoch)
+        {
+            return Err(why.to_string());
+        }
         let link = self.lock().link();
         let Some(resources) = self.resources(link, None, ready) else {
             return Err("the link was never busy, so nothing needs to be split".into());
