@@ -134,8 +134,13 @@ impl Steering {
             excess,
             cause: &sheet.cause,
         };
-        let decided = pilot
-            .observe(observed, |places| if waits { seconds(&next, ladder.setting(places)) } else { None });
+        let decided = pilot.observe(observed, |places| {
+            let setting = ladder.setting(places);
+            let expected = seconds(&next, setting).filter(|_| waits)?;
+            // Fewer threads make nothing faster: where that is predicted, it is another cut of the samples that seems to.
+            let as_many = Setting { threads: setting.threads.max(was.threads), ..setting };
+            Some(expected.max(seconds(&next, as_many)?))
+        });
         (ladder.setting(&pilot.setting()), decided.iter().map(Decision::from).collect())
     }
 
