@@ -105,18 +105,22 @@ impl Splitter {
         // Each may come again, with another draw: from too few the cheapest stage is the one that was measured too low.
         let wanted = (self.options.calibrate_samples as usize).min(known * 2);
         let wanted = wanted.max(turn.len() * MEASURED_MIN as usize);
-        let one = |at: usize| {
+        let mut asks: Vec<(Stage, StagedAsk)> = Vec::with_capacity(wanted);
+        for at in 0..wanted {
             // One further in every turn and round, so that every stage walks through all sizes.
-            let (round, turned) = (at / known, at / turn.len());
-            let id = SampleId(*by_size.get((at + turned + round) % known)?);
-            let stage = turn[at % turn.len()];
-            let can_cut = guard.pictures.of(id, self.raw_bytes(id)).can_cut;
-            let draw_epoch = epoch + turned as u64;
-            let wish =
-                Wish { stage, epoch: draw_epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };
-            let ask = StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) };
-            (stage != Stage::Cut || can_cut).then_some((stage, ask))
-        };
-        if known == 0 { Vec::new() } else { (0..wanted).filter_map(one).collect() }
+            let (round, turned) = (at / known.max(1), at / turn.len());
+            let Some(&id) = by_size.get((at + turned + round) % known.max(1)) else { break };
+            let (id, stage) = (SampleId(id), turn[at % turn.len()]);
+            let (raw, bytes_max) = (self.raw_bytes(id), self.bytes_max(stage, id));
+            // What is larger than the file costs the link dearly, and is seldom chosen: of that only as many as it needs.
+            let asked = asks.iter().filter(|(of, _)| *of == stage).count() as u64;
+            let dear = bytes_max > raw && asked >= MEASURED_MIN;
+            if dear || (stage == Stage::Cut && !guard.pictures.of(id, raw).can_cut) {
+                continue;
+            }
+            let wish = Wish { stage, epoch: epoch + turned as u64, seed: self.seed, bytes_max };
+            asks.push((stage, StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) }));
+        }
+        asks
     }
 }
