@@ -112,7 +112,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", default="8,64,512,2048")
     parser.add_argument("--fractions", default="0,0.1,0.3,0.9,global", help="global is always one of them")
     parser.add_argument("--partition", default="even,sorted")
-    parser.add_argument("--choose", default="uniform", help="of uniform, class, importance")
+    parser.add_argument("--choose", default="uniform", help="of uniform, class, importance, balanced")
     parser.add_argument("--epochs", type=int, default=20, help="more if they would be fewer than 300 steps")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--batch", type=int, help="samples per batch on one rank (default: by the samples of a rank)")
@@ -129,7 +129,7 @@ def arguments() -> argparse.Namespace:
     for name in ("epochs", "seeds", "threads", "batch"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"--{name} must be at least 1")
-    for name, known in (("partition", {"even", "sorted"}), ("choose", {"uniform", "class", "importance"})):
+    for name, known in (("partition", {"even", "sorted"}), ("choose", {"uniform", "class", "importance", "balanced"})):
         if not set(getattr(args, name).split(",")) <= known:
             parser.error(f"--{name} must be of {', '.join(sorted(known))}")
     if not all(word.isdigit() and int(word) >= 2 for word in args.ranks.split(",")):

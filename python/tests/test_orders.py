@@ -38,7 +38,7 @@ def test_every_epoch_has_every_sample_once_on_the_rank_that_holds_it() -> None:
 
 
 def test_an_exchange_mixes_and_choosing_by_class_mixes_sooner() -> None:
-    for choose in ("uniform", "class", "importance"):
+    for choose in ("uniform", "class", "importance", "balanced"):
         orders, moved = epochs(4, fraction=0.5, partition="sorted", choose=choose)
         assert moved == 4 * 30
         assert sum(count > 1 for count in classes(orders[-1])) > 8
@@ -68,7 +68,7 @@ def test_without_a_fraction_every_epoch_is_one_global_shuffle() -> None:
     [
         ({"fraction": 1.5}, "from 0"),
         ({"fraction": float("nan")}, "from 0"),
-        ({"fraction": 0.3, "choose": "clas"}, "uniform, importance, class"),
+        ({"fraction": 0.3, "choose": "clas"}, "uniform, importance, class, balanced"),
         ({"fraction": 0.3, "partition": "odd"}, "even, sorted"),
         ({"fraction": 0.3, "form": "round"}, "derangement, plain"),
     ],

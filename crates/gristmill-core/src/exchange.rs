@@ -58,12 +58,28 @@ pub enum Choose {
     Importance,
     /// Those of the classes that the slice has too much of, so that slices become alike sooner.
     Class,
+    /// As by class, and within a class important ones rather than others.
+    Balanced,
 }
 
 impl Choose {
     /// All choices with their names.
-    pub const NAMES: [(&str, Choose); 3] =
-        [("uniform", Choose::Uniform), ("importance", Choose::Importance), ("class", Choose::Class)];
+    pub const NAMES: [(&str, Choose); 4] = [
+        ("uniform", Choose::Uniform),
+        ("importance", Choose::Importance),
+        ("class", Choose::Class),
+        ("balanced", Choose::Balanced),
+    ];
+
+    /// Whether it goes by scores.
+    pub fn by_score(self) -> bool {
+        matches!(self, Choose::Importance | Choose::Balanced)
+    }
+
+    /// Whether it goes by labels.
+    pub fn by_label(self) -> bool {
+        matches!(self, Choose::Class | Choose::Balanced)
+    }
 }
 
 /// How much is exchanged, and how.
@@ -95,9 +111,9 @@ impl ExchangeOptions {
 pub struct View<'a> {
     /// The ids that the epoch trains on, ascending; none for all. Only these are exchanged, and the ranks are evened out.
     pub active: Option<&'a [u32]>,
-    /// Each sample's importance; asked for by [`Choose::Importance`].
+    /// Each sample's importance; asked for by choices that go [by score](Choose::by_score).
     pub importance: &'a [f32],
-    /// Each sample's label; asked for by [`Choose::Class`].
+    /// Each sample's label; asked for by those that go [by label](Choose::by_label).
     pub labels: &'a [u32],
 }
 
@@ -221,10 +237,12 @@ impl Owners {
             Invalid(format!("the exchange needs {what} for {samples} samples, but was given {len}"))
         };
         match options.choose {
-            Choose::Importance if view.importance.len() != samples => {
+            choose if choose.by_score() && view.importance.len() != samples => {
                 Err(lacks("scores", view.importance.len()))
             }
-            Choose::Class if view.labels.len() != samples => Err(lacks("labels", view.labels.len())),
+            choose if choose.by_label() && view.labels.len() != samples => {
+                Err(lacks("labels", view.labels.len()))
+            }
             _ => match view.active.and_then(<[u32]>::last) {
                 Some(&id) if id >= self.samples => {
                     Err(Invalid(format!("there is no sample {id}: there are {samples}")))

@@ -77,7 +77,7 @@ impl Knobs {
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if let Shuffle::Held(options) = &self.shuffle {
             options.check()?;
-            if options.choose == Choose::Importance {
+            if options.choose.by_score() {
                 return Err(Invalid("choose importance needs the scores of a real training".into()));
             }
         }

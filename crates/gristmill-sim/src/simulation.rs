@@ -21,7 +21,7 @@ use crate::seen::Seen;
 use crate::{Knobs, Load, Machine};
 use gristmill_core::Invalid;
 use gristmill_core::exchange::measure::{Divergence, divergence};
-use gristmill_core::exchange::{Active, Choose, Exchange, ExchangeOptions, LaidOut, Owners, View};
+use gristmill_core::exchange::{Active, Exchange, ExchangeOptions, LaidOut, Owners, View};
 use gristmill_core::plan::{Plan, Shape};
 use gristmill_core::rng::{Purpose, Stream, key};
 use std::fmt;
@@ -332,7 +332,7 @@ impl Simulation {
     ) -> Result<(Exchange, LaidOut), Invalid> {
         let (seed, epoch) = (self.setup.seed, self.epoch);
         let ids = chosen.map(|chosen| &chosen.ids[..]);
-        let labels = if options.choose == Choose::Class { &self.labels[..] } else { &[] };
+        let labels = if options.choose.by_label() { &self.labels[..] } else { &[] };
         let exchange =
             owners.exchange(seed, epoch, options, View { active: ids, importance: &[], labels })?;
         let active = ids.map(|ids| Active { ids, ..Active::default() });

@@ -381,7 +381,7 @@ After several epochs one more object, with \"total\": true, holds their medians.
     Load(Box<LoadArgs>),
     /// How many samples a node sends per second and per second of CPU, beside Redis and bare TCP
     #[command(after_help = "\
-JSON fields: transport (tcp, unix, client-tcp, client-unix, loopback, redis-mget, redis-get), load (batched: one connection, \
+JSON fields: transport (tcp, unix, lane, client-tcp, client-unix, loopback, redis-mget, redis-get), load (batched: one connection, \
 32 samples per message, 2 messages in flight; mixed: 8 connections, half of them ask for single samples), sample_bytes, \
 requests_per_s and requests_per_cpu_s (a request is one sample; CPU is the server's), p99_ms (of a message).")]
     Serve(BenchServeArgs),

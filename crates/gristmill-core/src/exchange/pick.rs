@@ -1,7 +1,7 @@
 //! Which samples of its slice a rank sends, and in which turn.
 //!
 //! A queue per rank: the slice in its random local order, or by importance, or by how much the slice has too much of a
-//! class. Samples that the epoch trains on come before those that rest, since moving a resting one brings nothing yet.
+//! class, or by both. Samples that the epoch trains on come before those that rest, since moving a resting one brings nothing yet.
 
 use super::{Choose, NONE, Owners, View};
 use crate::math::log2;
@@ -27,20 +27,20 @@ impl Queue {
             ids.iter().for_each(|&id| active[id as usize] = true);
             active
         });
-        let shares = (choose == Choose::Class).then(|| class_counts(view.labels));
+        let shares = choose.by_label().then(|| class_counts(view.labels));
         let mut counts = vec![0_u32; shares.as_ref().map_or(0, Vec::len)];
         let queue = |rank: u32| {
             let held = owners.held(rank);
             let mut ids: Vec<u32> =
                 owners.local_order(seed, epoch, rank).into_iter().map(|at| held[at as usize]).collect();
-            match (choose, &shares) {
-                (Choose::Importance, _) => {
-                    // The stream of the local order, past what that drew.
-                    let mut stream = Stream::new(seed, epoch, Purpose::ExchangeOrder, &[u64::from(rank), 1]);
-                    by_importance(&mut ids, view.importance, &mut stream);
-                }
-                (Choose::Class, Some(shares)) => by_surplus(&mut ids, view.labels, shares, &mut counts),
-                _ => {}
+            if choose.by_score() {
+                // The stream of the local order, past what that drew.
+                let mut stream = Stream::new(seed, epoch, Purpose::ExchangeOrder, &[u64::from(rank), 1]);
+                by_importance(&mut ids, view.importance, &mut stream);
+            }
+            // The order within a class stays, so the important ones of it still go first.
+            if let Some(shares) = &shares {
+                by_surplus(&mut ids, view.labels, shares, &mut counts);
             }
             Queue::new(ids, active.as_deref())
         };

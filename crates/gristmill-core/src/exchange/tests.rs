@@ -145,10 +145,11 @@ fn important_samples_leave_first() {
 #[test]
 fn slices_become_alike_sooner_if_they_send_what_they_have_too_much_of() {
     let labels: Vec<u32> = (0..8_000).map(|id| id % 10).collect();
+    let importance: Vec<f32> = (0..8_000).map(|id| if id % 7 == 0 { 20.0 } else { 1.0 }).collect();
     let after = |choose, epochs| {
         let mut owners = Owners::sorted(&labels, 16).unwrap();
         for epoch in 0..epochs {
-            let view = View { labels: &labels, ..View::default() };
+            let view = View { labels: &labels, importance: &importance, ..View::default() };
             let options = ExchangeOptions { choose, ..options(0.2) };
             let exchange = owners.exchange(1, epoch, &options, view).unwrap();
             owners.commit(&exchange);
@@ -160,6 +161,19 @@ fn slices_become_alike_sooner_if_they_send_what_they_have_too_much_of() {
     assert!(start.mean > 0.8, "{start:?}");
     assert!(class.excess() < 0.06, "{class:?}");
     assert!(uniform.excess() > 4.0 * class.excess(), "{uniform:?} against {class:?}");
+    // By scores alone the same few travel; balanced, they go first and the slices become alike as by class.
+    let [scores, balanced] = [after(Choose::Importance, 5), after(Choose::Balanced, 5)];
+    assert!(
+        balanced.excess() < 0.06 && scores.excess() > 4.0 * balanced.excess(),
+        "{scores:?}, {balanced:?}"
+    );
+    let owners = Owners::sorted(&labels, 16).unwrap();
+    let view = View { labels: &labels, importance: &importance, ..View::default() };
+    let sent = |choose| {
+        let exchange = owners.exchange(1, 0, &ExchangeOptions { choose, ..options(0.2) }, view).unwrap();
+        exchange.all().filter(|(_, _, _, id)| id % 7 == 0).count()
+    };
+    assert!(sent(Choose::Balanced) > 2 * sent(Choose::Class));
 }
 
 #[test]

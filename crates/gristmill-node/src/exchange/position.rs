@@ -7,7 +7,7 @@
 use super::{ExchangeSettings, Fraction};
 use crate::{Error, Result};
 use gristmill_core::exchange::measure::{self, Divergence, FIRST_FRACTION, divergence};
-use gristmill_core::exchange::{Choose, Exchange, ExchangeOptions, Owners, View};
+use gristmill_core::exchange::{Exchange, ExchangeOptions, Owners, View};
 use gristmill_core::plan::{Shape, Uneven};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
@@ -95,7 +95,7 @@ impl Course {
         importance: &[f32],
         labels: &[u32],
     ) -> Result<Exchange> {
-        let labels = if self.settings.choose == Choose::Class { labels } else { &[] };
+        let labels = if self.settings.choose.by_label() { labels } else { &[] };
         let view = View { active, importance, labels };
         Ok(at.owners.exchange(self.seed, at.epoch, &self.options(at.fraction), view)?)
     }

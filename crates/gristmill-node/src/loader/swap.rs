@@ -66,10 +66,12 @@ pub(super) fn terms(options: &super::LoaderOptions) -> Result<Option<Terms>> {
             probe_share: options.selection.probe_share,
             ..SelectionOptions::default()
         };
-    if settings.choose == Choose::Importance && !options.selection.selection.needs_feedback() {
-        return Err(Error::config(
-            "exchange.choose = \"importance\" needs scores, but no selection gives them",
-        )
+    if settings.choose.by_score() && !options.selection.selection.needs_feedback() {
+        let choose = Choose::NAMES.iter().find(|(_, choose)| *choose == settings.choose);
+        let name = choose.map_or("importance", |(name, _)| name);
+        return Err(Error::config(format!(
+            "exchange.choose = \"{name}\" needs scores, but no selection gives them"
+        ))
         .hint("set selection.kind as well, or choose uniform or class"));
     }
     let selection = if plain { String::new() } else { format!("{:?}", options.selection) };
@@ -149,8 +151,7 @@ impl Loader {
         active: Option<&[u32]>,
     ) -> Result<Option<Swap>> {
         let Some(exchanger) = &self.exchanger else { return Ok(None) };
-        let wants =
-            self.options.exchange.as_ref().is_some_and(|settings| settings.choose == Choose::Importance);
+        let wants = self.options.exchange.as_ref().is_some_and(|settings| settings.choose.by_score());
         let standing = self.choice.as_ref().filter(|_| wants).map(|choice| choice.standing());
         let scene = Scene {
             batches: plan.batches(),

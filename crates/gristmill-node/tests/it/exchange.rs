@@ -145,7 +145,7 @@ fn predicted(samples: u32, options: &LoaderOptions, fraction: f64, epochs: u64) 
     let mut owners = Owners::new(samples, options.shape.world, options.seed).unwrap();
     let mut all = vec![owners.clone()];
     for epoch in 0..epochs {
-        let labels = if how.choose == Choose::Class { &labels[..] } else { &[] };
+        let labels = if how.choose.by_label() { &labels[..] } else { &[] };
         let moves = owners.exchange(options.seed, epoch, &how, View { labels, ..View::default() }).unwrap();
         let left = owners.lay_out(options.seed, epoch, options.shape, true, None).left;
         owners.commit(&moves);

@@ -1,7 +1,7 @@
 //! Published figures, faults and knobs over whole trainings.
 
 use super::*;
-use gristmill_core::exchange::Form;
+use gristmill_core::exchange::{Choose, Form};
 use proptest::prelude::*;
 
 fn partial(fraction: f64) -> Shuffle {

@@ -132,8 +132,8 @@ impl Orders {
         };
         let view = View {
             active: None,
-            importance: if options.choose == Choose::Importance { importance } else { &[] },
-            labels: if options.choose == Choose::Class { labels } else { &[] },
+            importance: if options.choose.by_score() { importance } else { &[] },
+            labels: if options.choose.by_label() { labels } else { &[] },
         };
         let exchange = owners.exchange(self.seed, epoch, options, view)?;
         let laid = owners.lay_out(self.seed, epoch, self.shape, true, None);

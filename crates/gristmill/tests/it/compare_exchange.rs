@@ -64,7 +64,7 @@ fn nonsense_is_refused() {
         (["--ranks", "1"], "not a number from 2"),
         (["--ranks", "5000"], "5000 ranks"),
         (["--fractions", "2"], "from 0 to 1"),
-        (["--choose", "clas"], "uniform, importance, class"),
+        (["--choose", "clas"], "uniform, importance, class, balanced"),
         (["--partition", "odd"], "even, sorted"),
         (["--batch", "0"], "--batch"),
         (["--epochs", "0"], "0 epochs"),

@@ -25,7 +25,7 @@ pub(super) const EXCHANGE: &[Key] = &[
     ),
     key!(
         "exchange.choose",
-        "what a rank sends: any, rather what has high scores, or what it has too much of by class",
+        "what a rank sends: any, rather what has high scores, what it has too much of by class, or of that what has high scores",
         exchange.choose,
         choose,
         |choose: &Choose| show(&Choose::NAMES, choose)

@@ -43,8 +43,8 @@ fn every_selection_keeps_ranks_even_and_samples_at_home() {
     let (samples, epochs) = (97, 8);
     for kind in Selection::NAMES {
         let scored = Selection::named(kind).unwrap().needs_feedback();
-        for choose in [Choose::Uniform, Choose::Class, Choose::Importance] {
-            if choose == Choose::Importance && !scored {
+        for choose in [Choose::Uniform, Choose::Class, Choose::Importance, Choose::Balanced] {
+            if choose.by_score() && !scored {
                 continue;
             }
             let ranks = run(kind, choose, samples, epochs);

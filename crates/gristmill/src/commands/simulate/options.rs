@@ -112,7 +112,7 @@ fn knobs(args: &SimulateArgs, measured: Option<&Measured>) -> Result<Vec<Knobs>>
         choose: named("--choose", &typed.choose, &Choose::NAMES)?,
     };
     options.check().map_err(|e| Error::config(format!("--fraction: {e}")))?;
-    if options.choose == Choose::Importance {
+    if options.choose.by_score() {
         let error = Error::config("--choose importance needs the scores of a real training");
         return Err(error.hint("simulate uniform or class").into());
     }
