@@ -8,9 +8,12 @@
 
 #![forbid(unsafe_code)]
 
-use fast_image_resize::images::Image as Pixels;
+mod pasted;
+
+use fast_image_resize::images::{Image as Pixels, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use gristmill_core::rng::Stream;
+pub use pasted::pasted_photos;
 use std::fs;
 use std::io::{Error, Read, Result};
 use std::ops::Range;
@@ -122,23 +125,28 @@ fn photos() -> Result<Vec<(String, Photo)>> {
 fn cut(photo: &Photo, stream: &mut Stream, qualities: &Range<u32>) -> Result<Vec<u8>> {
     // Most pictures are of medium size, as in collections from the web; a few are small or large.
     let longest = [160, 320, 400, 500, 500, 500, 640, 900][stream.below(8) as usize] + stream.below(60);
-    let part = 0.5 + 0.5 * stream.unit();
-    let (w, h) = (photo.width as f64 * part, photo.height as f64 * part);
-    let left = stream.unit() * (photo.width as f64 - w);
-    let top = stream.unit() * (photo.height as f64 - h);
-    let scale = longest as f64 / w.max(h);
-    let (width, height) = (((w * scale) as u32).max(16), ((h * scale) as u32).max(16));
-    let source =
-        Pixels::from_vec_u8(photo.width as u32, photo.height as u32, photo.pixels.clone(), PixelType::U8x3);
-    let mut small = Pixels::new(width, height, PixelType::U8x3);
-    let options =
-        ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(left, top, w, h);
-    Resizer::new().resize(&source.map_err(other)?, &mut small, &options).map_err(other)?;
+    let scale = longest as f64 / photo.width.max(photo.height) as f64;
+    let size = [photo.width, photo.height].map(|side| ((side as f64 * scale) as u32).max(16));
+    let small = cut_pixels(photo, stream, size)?;
     let quality = (qualities.start + stream.below(qualities.len() as u64) as u32) as i32;
     let subsamp = [Subsamp::Sub2x2, Subsamp::Sub2x2, Subsamp::Sub2x2, Subsamp::None, Subsamp::Sub2x1];
     let subsamp = subsamp[stream.below(5) as usize];
     let progressive = stream.below(10) == 0;
-    jpeg(small.buffer(), width as usize, quality, subsamp, progressive)
+    jpeg(&small, size[0] as usize, quality, subsamp, progressive)
+}
+
+/// A random part of a photo, of half its sides or more, at this size.
+fn cut_pixels(photo: &Photo, stream: &mut Stream, [width, height]: [u32; 2]) -> Result<Vec<u8>> {
+    let part = 0.5 + 0.5 * stream.unit();
+    let (w, h) = (photo.width as f64 * part, photo.height as f64 * part);
+    let left = stream.unit() * (photo.width as f64 - w);
+    let top = stream.unit() * (photo.height as f64 - h);
+    let source = ImageRef::new(photo.width as u32, photo.height as u32, &photo.pixels, PixelType::U8x3);
+    let mut small = Pixels::new(width, height, PixelType::U8x3);
+    let options =
+        ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(left, top, w, h);
+    Resizer::new().resize(&source.map_err(other)?, &mut small, &options).map_err(other)?;
+    Ok(small.into_vec())
 }
 
 fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {

@@ -1,11 +1,12 @@
-//! `cut-photos FOLDER [COUNT] [SEED] [QUALITY]`: writes a folder of JPEGs cut from the shipped photos, none of them of
-//! a lower quality than asked for.
+//! `cut-photos FOLDER [COUNT] [SEED] [QUALITY] [PART]`: writes a folder of JPEGs cut from the shipped photos, none of
+//! them of a lower quality than asked for; with a part of the shipped Fashion-MNIST (`4000-train`, `1000-test`), its
+//! pictures laid over such cuts.
 //!
 //! The folder appears under its name only when it is complete, so a run that was killed leaves nothing behind
 //! that looks like a data set.
 
-use gristmill_testdata::{QUALITIES, cut_photos_of};
-use std::path::PathBuf;
+use gristmill_testdata::{QUALITIES, cut_photos_of, pasted_photos};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[expect(clippy::print_stderr, reason = "a command line")]
@@ -15,14 +16,18 @@ fn main() -> ExitCode {
     let folder = args.next().map(PathBuf::from);
     let numbers = [400, 0, QUALITIES.start.into()].map(|default| number(args.next(), default));
     let (Some(folder), [Ok(count), Ok(seed), Ok(quality @ 1..=95)]) = (folder, numbers) else {
-        eprintln!("usage: cut-photos FOLDER [COUNT] [SEED] [QUALITY, at most 95]");
+        eprintln!("usage: cut-photos FOLDER [COUNT] [SEED] [QUALITY, at most 95] [4000-train | 1000-test]");
         return ExitCode::from(2);
     };
-    let qualities = quality as u32..QUALITIES.end;
+    let part = args.next();
+    let write = |growing: &Path| match &part {
+        Some(part) => pasted_photos(growing, part, count as u32, seed, quality as i32),
+        None => cut_photos_of(growing, count as u32, seed, quality as u32..QUALITIES.end),
+    };
     let growing = folder.with_extension("growing");
     let made = std::fs::remove_dir_all(&growing)
         .or_else(|e| if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-        .and_then(|()| cut_photos_of(&growing, count as u32, seed, qualities))
+        .and_then(|()| write(&growing))
         .and_then(|()| std::fs::rename(&growing, &folder));
     match made {
         Ok(()) => ExitCode::SUCCESS,

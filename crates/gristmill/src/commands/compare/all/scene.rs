@@ -24,15 +24,17 @@ use tempfile::TempDir;
 
 /// What is made of photos: small enough for a small model.
 const PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"random-resized-crop\"\nsize = 32\n\
+    scale = [0.6, 1.0]\n\
     [[op]]\nkind = \"flip\"\n[[op]]\nkind = \"to-tensor\"\n\
     [[op]]\nkind = \"normalise\"\nmean = [0.485, 0.456, 0.406]\nstd = [0.229, 0.224, 0.225]\n";
 /// The same of those that are tested with, without chance.
 const TEST_PHOTOS: &str = "[[op]]\nkind = \"decode\"\n[[op]]\nkind = \"resize\"\nsize = 36\n[[op]]\nkind = \"center-crop\"\n\
     size = 32\n[[op]]\nkind = \"to-tensor\"\n\
     [[op]]\nkind = \"normalise\"\nmean = [0.485, 0.456, 0.406]\nstd = [0.229, 0.224, 0.225]\n";
-/// Photos that are cut to train and to test with, where none were named: how many, and from which seed; and the program
-/// that cuts them. Of this quality they have 65 kB: with less no link that people have would be the limit.
-const CUT: [(&str, u32, u32); 2] = [("train", 1_200, 1), ("val", 500, 2)];
+/// Photos that are made to train and to test with, where none were named: how many, from which seed and of which part of
+/// the shipped pictures; and the program that makes them. Of this quality they have 65 kB: with less no link that
+/// people have would be the limit.
+const CUT: [(&str, u32, u32, &str); 2] = [("train", 2_000, 1, "4000-train"), ("val", 1_000, 2, "1000-test")];
 const CUT_QUALITY: u32 = 95;
 const CUTTER: &str = "cut-photos";
 /// With a cache in mind nothing is read into memory as a whole, whoever has the cache.
@@ -239,7 +241,7 @@ fn folder() -> Result<TempDir> {
     Ok(folder.map_err(|e| Error::io("make", "a temporary folder", e))?)
 }
 
-/// Cuts photos to train and to test with out of the shipped ones.
+/// Makes photos to train and to test with out of the shipped pictures.
 fn cut(folder: &Path) -> Result<[PathBuf; 2]> {
     let own = std::env::current_exe().map_err(|e| Error::io("find", "this program", e))?;
     let absent = || {
@@ -249,10 +251,10 @@ fn cut(folder: &Path) -> Result<[PathBuf; 2]> {
     // Test programs lie one folder below the others.
     let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join(CUTTER));
     let cutter = beside.into_iter().find(|path| path.is_file()).ok_or_else(absent)?;
-    let made = CUT.map(|(name, _, _)| folder.join(name));
-    for ((_, count, seed), path) in CUT.iter().zip(&made) {
+    let made = CUT.map(|(name, ..)| folder.join(name));
+    for ((_, count, seed, part), path) in CUT.iter().zip(&made) {
         let numbers = [*count, *seed, CUT_QUALITY].map(|number| number.to_string());
-        let output = Command::new(&cutter).arg(path).args(numbers).output();
+        let output = Command::new(&cutter).arg(path).args(numbers).arg(part).output();
         let output = output.map_err(|e| Error::io("run", cutter.display(), e))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
