@@ -59,7 +59,8 @@ pub(crate) struct CompareCacheArgs {
     #[arg(long, value_name = "LIST", default_value = "20%")]
     pub(crate) size: String,
     /// The sides: none (no cache), default, base, ilfu, quiver, static, icache, ours; default is always one of them.
-    /// With two jobs, one side, which drives their cache [default: all; ours with two jobs]
+    /// With two jobs, those that drive their cache in turn, the first of which is the measure [default: all; ours with
+    /// two jobs]
     #[arg(long, value_name = "LIST")]
     pub(crate) policies: Option<String>,
     /// How many times longer reading everything takes than computing on it: two epochs are measured, and the store is
@@ -156,7 +157,8 @@ pub(crate) struct CompareExchangeArgs {
     /// Who holds what in the beginning: even (drawn evenly), sorted (by class: the worst case)
     #[arg(long, value_name = "LIST", default_value = "even,sorted")]
     pub(crate) partition: String,
-    /// What a rank sends: uniform (any), class (what it has too much of), importance (what had a high loss)
+    /// What a rank sends: uniform (any), class (what it has too much of), importance (what had a high loss), balanced
+    /// (by class, and within a class what had a high loss)
     #[arg(long, value_name = "LIST", default_value = "uniform,class,importance")]
     pub(crate) choose: String,
     /// Judge by a twelfth of the training data, which is then not trained: to choose settings without the test data

@@ -59,9 +59,11 @@ fn the_table_says_what_was_measured() {
 #[test]
 fn two_jobs_on_one_node() {
     let place = Place::new();
-    let rows = compare(&place, &["--epochs", "2", "--jobs", "2", "--json"]).good().json();
-    let names: Vec<&str> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["shared", "only-a", "only-b"]);
+    let args = ["--epochs", "2", "--jobs", "2", "--policies", "ours,icache", "--json"];
+    let rows = compare(&place, &args).good().json();
+    let names = |field: &str| rows.iter().map(|row| row[field].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(names("policy"), ["shared", "only-a", "only-b", "shared", "only-a", "only-b"]);
+    assert_eq!(names("side"), ["ours", "ours", "ours", "icache", "icache", "icache"]);
     for row in &rows {
         let of = |field: &str| row[field].as_f64().unwrap();
         let last = of("completion_a_s").max(of("completion_b_s"));

@@ -3,7 +3,8 @@
 //! Both train at the same time on the same data over one link; unless told otherwise from the same seed, as jobs with
 //! the same settings do, so that their orders differ by what each selects. `shared` is the node as it is.
 //! For `only-a` and `only-b` everything that the other job would say before an epoch (its plan, how samples stand with
-//! it) is dropped on the way: one job's scores alone drive the cache, and the other takes what it finds.
+//! it) is dropped on the way: one job's scores alone drive the cache, and the other takes what it finds. So did the
+//! publication's ablations (INDA and INDB); with `icache` among the sides they stand in the same table.
 
 use super::link::Link;
 use super::side::{self, OURS, Side};
@@ -80,7 +81,7 @@ struct Row {
     completion_b_s: f64,
     hit_ratio: f64,
     bytes_read: u64,
-    /// How many times longer this takes than `shared`.
+    /// How many times longer this takes than `shared` of the first side.
     speedup: f64,
     accuracy_a: f64,
     accuracy_b: f64,
@@ -98,18 +99,18 @@ pub(super) fn jobs(
     configs: &[Config],
     link: Link,
 ) -> Result<()> {
-    let side = side::named(args.policies.as_deref().unwrap_or(OURS).trim())?;
-    if side.policy.is_none() || args.svg.is_some() {
+    let drivers = drivers(args.policies.as_deref())?;
+    if drivers.iter().any(|side| side.policy.is_none()) || args.svg.is_some() {
         let what = if args.svg.is_some() { "--svg is" } else { "a side without a cache is" };
         return Err(Error::config(format!("{what} not for two jobs"))
-            .hint("give one side that has a cache, and no picture")
+            .hint("give sides that have a cache, and no picture")
             .into());
     }
     let other = crate::args::ModelArgs { hidden: args.hidden_b.clone(), ..args.ground.model.clone() };
     let models = [ground.train.clone(), train::options(&other, ground.options.seed)?];
     let (quiet, seeds, epochs) = (args.ground.common.json, args.ground.seeds, ground.train.epochs);
     let total_bytes = ground.set().catalog().total_bytes()?;
-    let mut pairs = vec![Vec::new(); sizes.len() * VARIANTS.len()];
+    let mut pairs = vec![Vec::new(); sizes.len() * drivers.len() * VARIANTS.len()];
     let all = u64::from(seeds) * pairs.len() as u64 * epochs * 2;
     let mut bar = Progress::new("compare", quiet);
     let mut done = 0;
@@ -117,9 +118,12 @@ pub(super) fn jobs(
         let seed = ground.options.seed.wrapping_add(round.into());
         let seed_b = args.seed_b.map_or(seed, |first| first.wrapping_add(round.into()));
         let mut each = pairs.iter_mut();
-        for (size, config) in sizes.iter().zip(configs) {
+        let grounds =
+            sizes.iter().zip(configs).flat_map(|ground| drivers.iter().map(move |side| (ground, *side)));
+        for ((size, config), side) in grounds {
             for ((name, heard), pairs) in VARIANTS.into_iter().zip(each.by_ref()) {
-                bar.at(done, Some(all), EPOCHS, || format!("{name} {size}, seed {} of {seeds}", round + 1));
+                let what = format!("{} {name} {size}", side.name);
+                bar.at(done, Some(all), EPOCHS, || format!("{what}, seed {} of {seeds}", round + 1));
                 let options = side.node(config.settings(), total_bytes, seed)?;
                 let options = options.ok_or_else(|| Error::config("this side has no cache"))?;
                 let node = Arc::new(Node::new(ground.set().clone(), options)?);
@@ -129,11 +133,23 @@ pub(super) fn jobs(
         }
     }
     bar.done();
-    let rows = rows(sizes, side, &pairs, epochs, link);
+    let rows = rows(sizes, &drivers, &pairs, epochs, link);
     if quiet {
         return rows.iter().try_for_each(json);
     }
     text(&rows, args, link).iter().try_for_each(line)
+}
+
+/// The sides that were asked for, the first of which is the measure.
+fn drivers(typed: Option<&str>) -> Result<Vec<Side>> {
+    let mut sides: Vec<Side> = Vec::new();
+    for name in typed.unwrap_or(OURS).split(',') {
+        let side = side::named(name.trim())?;
+        if !sides.contains(&side) {
+            sides.push(side);
+        }
+    }
+    Ok(sides)
 }
 
 /// Trains both jobs on one node, each on a thread of its own.
@@ -168,13 +184,14 @@ fn both(
     })
 }
 
-fn rows(sizes: &[String], side: Side, pairs: &[Vec<Pair>], epochs: u64, link: Link) -> Vec<Row> {
+fn rows(sizes: &[String], drivers: &[Side], pairs: &[Vec<Pair>], epochs: u64, link: Link) -> Vec<Row> {
     let of = |pairs: &[Pair], f: fn(&Pair) -> f64| mean(&pairs.iter().map(f).collect::<Vec<_>>());
     let whole = |pair: &Pair| pair.completion_s[0].max(pair.completion_s[1]);
-    let groups = sizes.iter().zip(pairs.chunks(VARIANTS.len()));
+    let groups = sizes.iter().zip(pairs.chunks(drivers.len() * VARIANTS.len()));
+    let ways = || drivers.iter().flat_map(|side| VARIANTS.map(|(policy, _)| (side, policy)));
     let one = |(size, group): (&String, &[Vec<Pair>])| -> Vec<Row> {
         let shared_s = group.first().map_or(0.0, |pairs| of(pairs, whole));
-        let row = |(pairs, (policy, _)): (&Vec<Pair>, (&'static str, [bool; 2]))| Row {
+        let row = |(pairs, (side, policy)): (&Vec<Pair>, (&Side, &'static str))| Row {
             policy,
             size: size.clone(),
             side: side.name,
@@ -190,19 +207,30 @@ fn rows(sizes: &[String], side: Side, pairs: &[Vec<Pair>], epochs: u64, link: Li
             epochs,
             link,
         };
-        group.iter().zip(VARIANTS).map(row).collect()
+        group.iter().zip(ways()).map(row).collect()
     };
     groups.flat_map(one).collect()
 }
 
 fn text(rows: &[Row], args: &CompareCacheArgs, link: Link) -> Vec<String> {
     let mut lines = vec![format!(
-        "{:<8} {:>6}  {:>9}  {:>6}  {:>9}  {:>9}  {:>7}  {:>9}  {:>10}  {:>10}",
-        "listens", "size", "both done", "", "job a", "job b", "hits", "read", "accuracy a", "accuracy b"
+        "{:<7} {:<8} {:>6}  {:>9}  {:>6}  {:>9}  {:>9}  {:>7}  {:>9}  {:>10}  {:>10}",
+        "side",
+        "listens",
+        "size",
+        "both done",
+        "",
+        "job a",
+        "job b",
+        "hits",
+        "read",
+        "accuracy a",
+        "accuracy b"
     )];
     for row in rows {
         lines.push(format!(
-            "{:<8} {:>6}  {:>7.1} s  {:>5.2}x  {:>7.1} s  {:>7.1} s  {:>5.1} %  {:>6.1} MB  {:>8.2} %  {:>8.2} %",
+            "{:<7} {:<8} {:>6}  {:>7.1} s  {:>5.2}x  {:>7.1} s  {:>7.1} s  {:>5.1} %  {:>6.1} MB  {:>8.2} %  {:>8.2} %",
+            row.side,
             row.policy,
             row.size,
             row.completion_s,
@@ -217,7 +245,7 @@ fn text(rows: &[Row], args: &CompareCacheArgs, link: Link) -> Vec<String> {
     }
     let (model, seeds) = (&args.ground.model, args.ground.seeds);
     lines.push(format!(
-        "{}, {}; job a has hidden layers of {}, job b of {}; x: how many times longer than shared",
+        "{}, {}; job a has hidden layers of {}, job b of {}; x: how many times longer than the first line",
         counted(model.epochs, "epoch", "epochs"),
         counted(seeds.into(), "seed", "seeds"),
         model.hidden,
@@ -236,8 +264,13 @@ mod tests {
         let pair = |a, b| Pair { completion_s: [a, b], accuracy: [0.9, 0.8], ..Pair::default() };
         let pairs = [vec![pair(10.0, 8.0)], vec![pair(9.0, 15.0)], vec![pair(20.0, 7.0)]];
         let link = Link::default();
-        let rows = rows(&["20%".to_string()], side::named(OURS).unwrap(), &pairs, 4, link);
-        let figures: Vec<_> = rows.iter().map(|row| (row.policy, row.completion_s, row.speedup)).collect();
-        assert_eq!(figures, [("shared", 10.0, 1.0), ("only-a", 15.0, 1.5), ("only-b", 20.0, 2.0)]);
+        let twice: Vec<_> = [&pairs[..], &pairs[..]].concat();
+        let rows = rows(&["20%".to_string()], &drivers(Some("ours, icache,ours")).unwrap(), &twice, 4, link);
+        let figures: Vec<_> =
+            rows.iter().map(|row| (row.side, row.policy, row.completion_s, row.speedup)).collect();
+        let of =
+            |side| [(side, "shared", 10.0, 1.0), (side, "only-a", 15.0, 1.5), (side, "only-b", 20.0, 2.0)];
+        assert_eq!(figures, [of("ours"), of("icache")].concat());
+        assert!(drivers(Some("ours,")).is_err());
     }
 }
