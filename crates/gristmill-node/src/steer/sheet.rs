@@ -2,6 +2,7 @@
 
 use crate::cores;
 use crate::report::{EpochReport, Wait};
+use crate::split::{Shortfall, SplitReport};
 use rustix::time::{ClockId, clock_gettime};
 
 /// An epoch shorter than this says nothing that could be relied on.
@@ -43,9 +44,16 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
-    /// The sheet of an epoch that was read to its end; none if it is too short to say anything. `link` is what bytes come over.
+    /// The sheet of an epoch that was read to its end; none if it is too short to say anything, or if the node was away in it:
+    /// that says nothing of how samples are cut. `link` is what bytes come over.
     pub(super) fn new(report: &EpochReport, busy_s: f64, link: &str) -> Option<Sheet> {
         if report.wall_ms < WALL_MS_MIN || report.batches < BATCHES_MIN || report.samples == 0 {
+            return None;
+        }
+        let away = |split: &SplitReport| {
+            split.shortfalls.iter().any(|one| one.why == Shortfall::Away && one.samples > 0)
+        };
+        if report.split.as_ref().is_some_and(away) {
             return None;
         }
         let (samples, processed) = (report.samples as f64, report.processed.max(1) as f64);
@@ -91,6 +99,7 @@ fn cause(report: &EpochReport, link: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::ShortfallUse;
 
     #[test]
     fn an_epoch_is_taken_apart() {
@@ -122,6 +131,19 @@ mod tests {
             assert!((is - should).abs() < 1e-9, "{what}: {is}");
         }
         assert_eq!(Sheet::new(&EpochReport { wall_ms: 20.0, ..report.clone() }, 1.0, ""), None, "too short");
-        assert_eq!(Sheet::new(&EpochReport { batches: 2, ..report }, 1.0, ""), None, "too few batches");
+        assert_eq!(
+            Sheet::new(&EpochReport { batches: 2, ..report.clone() }, 1.0, ""),
+            None,
+            "too few batches"
+        );
+        let split = |why| {
+            let shortfalls = vec![ShortfallUse { why, reason: "", samples: 1 }];
+            EpochReport {
+                split: Some(SplitReport { shortfalls, ..SplitReport::default() }),
+                ..report.clone()
+            }
+        };
+        assert_eq!(Sheet::new(&split(Shortfall::Away), 1.0, ""), None, "without its node");
+        assert!(Sheet::new(&split(Shortfall::Busy), 1.0, "").is_some());
     }
 }
