@@ -231,6 +231,9 @@ pub struct Weighted {
     pub full_share: f64,
     /// The noise that skipping may add, as a share of the noise there is.
     pub noise: f64,
+    /// How many times that in the first epoch, falling evenly to once in the last: what noise does early, while the
+    /// model moves in large steps, is soon forgotten. It takes a run whose epochs are known.
+    pub early: f64,
     /// The least chance of being trained in an epoch.
     pub least: f64,
     /// The most that a sample may weigh. Beyond it the easiest samples count less than they would in a full epoch.
@@ -249,6 +252,7 @@ impl Default for Weighted {
             warmup: 1,
             full_share: 0.05,
             noise: 0.1,
+            early: 1.0,
             least: 0.2,
             weight_max: 5.0,
             batch_least: 0.5,

@@ -325,6 +325,24 @@ fn weighted_adds_the_noise_it_may_with_and_without_cost() {
 }
 
 #[test]
+fn weighted_may_add_more_noise_early_in_a_run_whose_end_is_known() {
+    let kept = |early: &str, epoch: u64, epochs: Option<u32>| {
+        let options = [("early", early), ("full_share", "0"), ("least", "0.01")];
+        let mut selector = selector("weighted", &options, facts(vec![0; 4_000], 3, epochs));
+        let all: Vec<u32> = selector.begin(0, &Readings::default()).unwrap().ids.clone();
+        train(&mut selector, &all, 4);
+        selector.begin(epoch, &Readings::default()).unwrap().ids.len()
+    };
+    let often = |early| [1, 50, 99].map(|epoch| kept(early, epoch, Some(100)));
+    let [even, later @ ..] = often("1");
+    assert_eq!(later, [even; 2]);
+    let [first, middle, last] = often("8");
+    assert!(first < middle && middle < last && last < even, "{first}, {middle}, {last}; else {even}");
+    assert!(5 * first < 4 * even && 100 * last > 97 * even, "{first}, {last}; else {even}");
+    assert_eq!(kept("8", 1, None), even, "nobody knows what is early");
+}
+
+#[test]
 fn weighted_is_the_same_for_gradients_of_any_scale() {
     let kept = |scale: f32| {
         let mut selector = selector("weighted", &[], facts(vec![0; 4_000], 3, None));

@@ -81,6 +81,14 @@ impl Drift {
     }
 }
 
+impl Weighted {
+    /// The noise that skipping may add in this epoch of a run of so many.
+    fn noise_in(&self, epoch: u64, epochs: Option<u32>) -> f64 {
+        let left = epochs.map_or(0.0, |epochs| (1.0 - epoch as f64 / f64::from(epochs)).max(0.0));
+        self.noise * (1.0 + (self.early - 1.0) * left)
+    }
+}
+
 impl Memory {
     pub(super) fn new(samples: usize, seed: u64) -> Memory {
         // Different beginnings, so that equal samples take turns.
@@ -142,7 +150,8 @@ fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f
     // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
     let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
     let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id) || context.probe.has(id);
-    let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), options);
+    let noise = options.noise_in(context.epoch, context.facts.epochs);
+    let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), noise, options.least);
     let threshold = { memory.threshold }.follow(found, options.smoothing);
     let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, options.least) };
     ((0..samples).map(one).collect(), threshold)
@@ -205,32 +214,32 @@ fn chance(worth: f32, threshold: f64, least: f64) -> f32 {
 }
 
 /// The threshold at which skipping adds the share `noise` of the noise there is.
-fn threshold(samples: impl Iterator<Item = (f32, f32, bool)>, options: &Weighted) -> f64 {
+fn threshold(samples: impl Iterator<Item = (f32, f32, bool)>, noise: f64, least: f64) -> f64 {
     // Counted by worth in steps of a thirty-second of an octave: the noise, the number and the sum of worths.
     let mut steps = vec![(0.0_f64, 0_u64, 0.0_f64); 1 << 13];
     let mut total = 0.0;
     for (size, worth, certain) in samples {
-        let noise = f64::from(size) * f64::from(size);
-        total += noise;
+        let own = f64::from(size) * f64::from(size);
+        total += own;
         if !certain {
             let step = &mut steps[(worth.max(0.0).to_bits() >> 18) as usize];
-            *step = (step.0 + noise, step.1 + 1, step.2 + f64::from(worth));
+            *step = (step.0 + own, step.1 + 1, step.2 + f64::from(worth));
         }
     }
     steps.retain(|(_, count, _)| *count > 0);
     let added = |threshold: f64| -> f64 {
-        let one = |&(noise, count, worths): &(f64, u64, f64)| {
-            let chance = (worths / count as f64 / threshold).clamp(options.least, 1.0);
-            noise * (1.0 / chance - 1.0)
+        let one = |&(own, count, worths): &(f64, u64, f64)| {
+            let chance = (worths / count as f64 / threshold).clamp(least, 1.0);
+            own * (1.0 / chance - 1.0)
         };
         steps.iter().map(one).sum()
     };
     let largest = steps.last().map_or(0.0, |(_, count, worths)| worths / *count as f64);
     // More threshold is more noise, until all have the least chance: halve the interval of exponents.
-    let (mut low, mut high) = (-60.0, log2(largest.max(1e-15) / options.least) + 1.0);
+    let (mut low, mut high) = (-60.0, log2(largest.max(1e-15) / least) + 1.0);
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
-        if added(exp2(middle)) <= options.noise * total { low = middle } else { high = middle }
+        if added(exp2(middle)) <= noise * total { low = middle } else { high = middle }
     }
     exp2(low)
 }

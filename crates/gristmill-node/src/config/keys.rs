@@ -3,6 +3,7 @@
 use super::Settings;
 use super::cache::{self, CacheSize};
 use super::units::{format_bytes, parse_bytes};
+use crate::client::ClientOptions;
 use crate::loader::OnBad;
 use crate::selection::FamilyUse;
 use crate::store::RetryOptions;
@@ -102,6 +103,7 @@ impl Default for Settings {
             peers: Vec::new(),
             advertise: String::new(),
             tls_ca: String::new(),
+            lane_bytes: ClientOptions::default().lane_bytes.into(),
         }
     }
 }
@@ -288,6 +290,10 @@ const OWN: &[Key] = &[
     selection_key!("polarity", "bucket: which side of a threshold is important"),
     selection_key!("noise", "weighted: the noise that skipping may add, as a share of what there is"),
     selection_key!("least", "weighted: the least chance of being trained in an epoch"),
+    selection_key!(
+        "early",
+        "weighted: how many times that noise in the first epochs, falling evenly to once"
+    ),
     selection_key!("weight_max", "weighted: the most that a sample may weigh"),
     selection_key!(
         "batch_least",

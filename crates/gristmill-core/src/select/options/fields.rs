@@ -136,6 +136,7 @@ impl Selection {
                 ("warmup", Count(&mut w.warmup, 1, EPOCHS_MAX)),
                 ("full_share", Number(&mut w.full_share, 0.0, 1.0)),
                 ("noise", Number(&mut w.noise, 0.0, 10.0)),
+                ("early", Number(&mut w.early, 1.0, 100.0)),
                 ("least", Number(&mut w.least, 0.01, 1.0)),
                 ("weight_max", Number(&mut w.weight_max, 1.0, 1_000.0)),
                 ("batch_least", Number(&mut w.batch_least, 0.01, 1.0)),
