@@ -11,6 +11,7 @@
 //! Deliberately not here: going to the store instead (the loader does), and choosing among several nodes.
 
 mod address;
+mod beside;
 mod catalog;
 mod driver;
 mod pace;
@@ -69,6 +70,8 @@ pub struct ClientOptions {
     pub build: &'static str,
     /// The version of the wire; only tests speak an older one.
     pub wire_version: u8,
+    /// How much memory a node on this machine, reached through its Unix socket, may share with this client; 0 for none.
+    pub lane_bytes: u32,
 }
 
 impl Default for ClientOptions {
@@ -88,6 +91,7 @@ impl Default for ClientOptions {
             throttle_bytes_per_s: None,
             build: BUILD,
             wire_version: wire::VERSION,
+            lane_bytes: 8 << 20,
         }
     }
 }

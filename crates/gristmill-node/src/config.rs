@@ -130,6 +130,7 @@ pub struct Settings {
     pub(crate) peers: Vec<String>,
     pub(crate) advertise: String,
     pub(crate) tls_ca: String,
+    pub(crate) lane_bytes: u64,
 }
 
 /// Settings together with who set each of them.
@@ -453,7 +454,8 @@ impl Settings {
     /// How another node is reached.
     pub fn client(&self) -> Result<ClientOptions> {
         let tls_ca = (!self.tls_ca.is_empty()).then(|| PathBuf::from(&self.tls_ca));
-        Ok(ClientOptions { token: self.token()?, tls_ca, ..ClientOptions::default() })
+        let lane_bytes = self.lane_bytes as u32;
+        Ok(ClientOptions { token: self.token()?, tls_ca, lane_bytes, ..ClientOptions::default() })
     }
 
     /// The recipe: a preset's name or a file.

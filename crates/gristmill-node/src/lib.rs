@@ -18,6 +18,7 @@ pub mod error;
 pub mod exchange;
 pub mod families;
 pub mod holding;
+pub mod lane;
 pub mod loader;
 pub mod metrics;
 pub mod node;

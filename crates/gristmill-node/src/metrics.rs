@@ -47,6 +47,7 @@ pub(crate) fn server() -> ServerReport {
         connections_max: 0,
         refused: 0,
         cut_off: 0,
+        lane_bytes: 0,
         messages: 0,
         samples: 0,
         bytes: 0,

@@ -79,6 +79,7 @@ struct Counts {
     messages: AtomicU64,
     samples: AtomicU64,
     bytes: AtomicU64,
+    lane_bytes: AtomicU64,
     cut_off: AtomicU64,
 }
 
@@ -103,7 +104,9 @@ pub struct ServerReport {
     pub samples: u64,
     /// Bytes of samples sent.
     pub bytes: u64,
-    /// Bytes of answers in memory.
+    /// Those of them that went through memory shared with a client.
+    pub lane_bytes: u64,
+    /// Bytes of answers in memory, lanes included.
     pub bytes_in_flight: u64,
     /// The limit on them.
     pub bytes_in_flight_max: u64,
@@ -141,6 +144,7 @@ impl State {
             messages: self.counts.messages.load(Relaxed),
             samples: self.counts.samples.load(Relaxed),
             bytes: self.counts.bytes.load(Relaxed),
+            lane_bytes: self.counts.lane_bytes.load(Relaxed),
             bytes_in_flight: limit.saturating_sub(self.budget.available_permits() as u64),
             bytes_in_flight_max: limit,
             draining: *self.draining.borrow(),

@@ -17,6 +17,8 @@
 //!   client -> Ping                                         node -> Done
 //!   client -> Prepare {build, recipe, limits}              node -> Prepared {handle, cores} | Failed
 //!   client -> FetchStaged {[(id, cold, handle, stage, …)]} node -> StagedSamples {first, [(id, stage, CPU time, …)]} ...
+//!   client -> WantLane {bytes}                             node -> LaneIs {fd, bytes, mark} | Failed
+//!                                                          node -> InLane {position}, then a table without its bytes
 //!   either -> Bye                                          no more requests; what is in flight is finished
 //! ```
 //!
@@ -25,14 +27,16 @@
 
 mod frame;
 mod hello;
+mod lane;
 mod message;
 mod samples;
 mod staged;
 #[cfg(test)]
 mod tests;
 
-pub use frame::{HEADER_BYTES, Header, STAGES_SINCE, VERSION, Verb, spoken};
+pub use frame::{HEADER_BYTES, Header, LANES_SINCE, STAGES_SINCE, VERSION, Verb, spoken};
 pub use hello::{Greeting, Hello, NONCE_BYTES, PROOF_BYTES, Welcome};
+pub use lane::Lane;
 pub use message::{Announce, CatalogPart, Failure, Fetch, Stand, end_frame, put_frame};
 pub use samples::{Entry, Rows, SamplesHead};
 pub use staged::{FetchStaged, Prepare, Prepared, WireAsk};

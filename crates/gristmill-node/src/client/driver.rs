@@ -9,7 +9,7 @@ use super::socket;
 use super::{Address, ClientCounts, ClientOptions, Ready, unavailable};
 use crate::node::Standing;
 use crate::split::{Staged, StagedAsk};
-use crate::wire::{Prepare, Prepared, STAGES_SINCE, Verb, Welcome};
+use crate::wire::{Prepare, Prepared, Verb, Welcome};
 use crate::{Error, Kind, Result};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -200,7 +200,7 @@ impl Driver {
                     let ended = session::run(
                         socket,
                         &welcome,
-                        version >= STAGES_SINCE,
+                        version,
                         &self.options,
                         &mut self.said,
                         &mut queue,

@@ -7,6 +7,7 @@
 //! then copied apart: a cache that keeps one of 64 must not keep the memory of all, and the copy costs less than the
 //! system call that it saves.
 
+use super::beside::Beside;
 use super::driver::{Command, Said};
 use super::pace::Pace;
 use super::pending::Pending;
@@ -17,6 +18,7 @@ use crate::node::{Served, Standing};
 use crate::split::{Staged, StagedAsk};
 use crate::wire::{
     self, ANNOUNCE_IDS_MAX, ASKS_MAX, Announce, Entry, Failure, Fetch, FetchStaged, HEADER_BYTES,
+    LANES_SINCE, Lane, STAGES_SINCE,
 };
 use crate::wire::{Header, Prepare, Rows, SamplesHead, Stand, Verb, Welcome, WireAsk, end_frame, put_frame};
 use crate::{Error, Result};
@@ -57,6 +59,7 @@ struct Session<'a> {
     url: &'a str,
     /// Whether the node knows stages.
     stages: bool,
+    beside: Beside,
     pace: RefCell<Pace>,
     heard: Cell<Instant>,
     room: tokio::sync::Notify,
@@ -66,7 +69,7 @@ struct Session<'a> {
 pub(super) async fn run(
     socket: Socket,
     welcome: &Welcome,
-    stages: bool,
+    version: u8,
     options: &ClientOptions,
     said: &mut Said,
     queue: &mut mpsc::Receiver<Command>,
@@ -78,7 +81,10 @@ pub(super) async fn run(
         options,
         answer_bytes_max: options.answer_bytes_max.min(welcome.answer_bytes_max),
         url: &url,
-        stages,
+        stages: version >= STAGES_SINCE,
+        beside: Beside::new(
+            socket.beside().filter(|_| version >= LANES_SINCE && options.lane_bytes > 0 && !options.peer),
+        ),
         pace: RefCell::new(Pace::new(options.throttle_bytes_per_s)),
         heard: Cell::new(Instant::now()),
         room: tokio::sync::Notify::new(),
@@ -150,6 +156,12 @@ impl Session<'_> {
         queue: &mut mpsc::Receiver<Command>,
     ) -> Result<()> {
         let mut out = BytesMut::new();
+        if self.beside.wants_lane() {
+            let (reply, _) = tokio::sync::oneshot::channel();
+            let start = put_frame(&mut out, Verb::WantLane, self.pending.borrow_mut().done(reply));
+            Lane::encode_wish(self.options.lane_bytes, &mut out);
+            end_frame(&mut out, start, 0);
+        }
         if let Some(prepare) = &said.prepare {
             let (reply, _) = tokio::sync::oneshot::channel();
             self.prepare(&mut out, prepare, reply);
@@ -306,6 +318,8 @@ impl Session<'_> {
                 | Verb::CatalogPart
                 | Verb::ReportText
                 | Verb::Refused
+                | Verb::LaneIs
+                | Verb::InLane
                 | Verb::Prepared => {
                     if header.bytes > OTHER_BYTES_MAX {
                         let bytes = header.bytes;
@@ -316,6 +330,13 @@ impl Session<'_> {
                     read_into(&mut from, &mut body, header.bytes as usize)
                         .await
                         .map_err(|e| self.lost(&e))?;
+                    if header.verb == Verb::InLane {
+                        self.beside.announced(Lane::decode_place(&body)?);
+                        continue;
+                    }
+                    if header.verb == Verb::LaneIs {
+                        self.beside.open(Lane::decode(&body)?);
+                    }
                     let answer = match header.verb {
                         Verb::Refused => return Err(Failure::decode(&body)?),
                         Verb::Failed => Err(Failure::decode(&body)?),
@@ -330,6 +351,15 @@ impl Session<'_> {
             }
             self.room.notify_one();
         }
+    }
+
+    /// So many bytes have come: waits as long as a slower link would have taken for them.
+    async fn keep_pace(&self, bytes: usize) {
+        let pause = self.pace.borrow_mut().took(bytes);
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        self.heard.set(Instant::now());
     }
 
     /// Reads the samples of one frame and hands them out.
@@ -352,6 +382,14 @@ impl Session<'_> {
         }
         read_more(from, table, whole).await.map_err(lost)?;
         let head = SamplesHead::decode(table, header.bytes, rows)?;
+        if let Some(bytes) = self.beside.take(&head.entries)? {
+            self.keep_pace(header.bytes as usize - whole).await;
+            if self.pending.borrow().wants(header.request, &head)? {
+                let came: Result<_> = head.entries.iter().zip(bytes).map(|(e, b)| served(e, b)).collect();
+                self.pending.borrow_mut().samples(header.request, head.first as usize, came?);
+            }
+            return Ok(());
+        }
         if !self.pending.borrow().wants(header.request, &head)? {
             // Asked for and given up since.
             let rest = u64::from(header.bytes) - whole as u64;
@@ -372,11 +410,7 @@ impl Session<'_> {
             let bytes = run.iter().map(|entry| entry.bytes as usize).sum();
             let mut memory = BytesMut::with_capacity(bytes);
             read_buffer(from, &mut memory, bytes).await.map_err(lost)?;
-            let pause = self.pace.borrow_mut().took(bytes);
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
-            self.heard.set(Instant::now());
+            self.keep_pace(bytes).await;
             let mut memory = memory.freeze();
             if first.bytes >= OWN_BYTES || together == 1 {
                 came.push(served(first, memory)?);

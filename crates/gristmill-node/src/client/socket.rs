@@ -28,6 +28,16 @@ pub(super) enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Socket {
+    /// The process at the other end, if it is on this machine.
+    pub(super) fn beside(&self) -> Option<i32> {
+        match self {
+            Socket::Unix(stream) => stream.peer_cred().ok()?.pid(),
+            Socket::Tcp(_) | Socket::Tls(_) => None,
+        }
+    }
+}
+
 /// What TLS needs: who to trust, and the name that the node's certificate must bear.
 pub(super) struct Tls {
     connector: TlsConnector,

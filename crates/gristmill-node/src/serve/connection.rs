@@ -51,11 +51,11 @@ pub(super) fn start(state: Arc<State>, peer: Peer) {
         match peer {
             Peer::Tcp(stream) => {
                 let (from, to) = stream.into_split();
-                serve(&state, slot, from, to).await;
+                serve(&state, slot, from, to, false).await;
             }
             Peer::Unix(stream) => {
                 let (from, to) = stream.into_split();
-                serve(&state, slot, from, to).await;
+                serve(&state, slot, from, to, true).await;
             }
             Peer::Tls(both) => {
                 let (stream, tls) = *both;
@@ -66,7 +66,7 @@ pub(super) fn start(state: Arc<State>, peer: Peer) {
                 };
                 if let Ok(Ok(stream)) = accepted {
                     let (from, to) = tokio::io::split(stream);
-                    serve(&state, slot, from, to).await;
+                    serve(&state, slot, from, to, false).await;
                 } else {
                     state.counts.cut_off.fetch_add(1, Relaxed);
                 }
@@ -108,6 +108,7 @@ async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     slot: Slot,
     mut from: R,
     mut to: W,
+    same_machine: bool,
 ) {
     let limit = Duration::from_millis(state.options.handshake_ms_max);
     let shaken = tokio::select! {
@@ -129,7 +130,7 @@ async fn serve<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     };
     slot.stay();
     if timeout(limit, to.write_all(&welcome)).await.is_ok_and(|written| written.is_ok()) {
-        talk(state, &joined, from, to).await;
+        talk(state, &joined, from, to, same_machine).await;
     }
 }
 
@@ -139,10 +140,11 @@ async fn talk<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     joined: &Joined<'_>,
     mut from: R,
     mut to: W,
+    same_machine: bool,
 ) {
     let (answers, mut queue) = mpsc::channel(ANSWERS_MAX);
     let limit = Duration::from_millis(state.options.write_ms_max);
-    let mut requests = Requests::new(state, joined.hosted, joined.job, answers);
+    let mut requests = Requests::new(state, joined.hosted, joined.job, answers, same_machine);
     let ended = {
         let mut writing = pin!(outgoing::write(&mut to, &mut queue, limit));
         let ended = tokio::select! {

@@ -1,11 +1,15 @@
-//! Answers on their way out: many small ones in one system call, samples from where they lie.
+//! Answers on their way out: many small ones in one system call, samples from where they lie, or through a lane.
 
+use super::State;
+use crate::lane::LaneWriter;
 use crate::split::Staged;
-use crate::wire::{Entry, Failure, Rows, SamplesHead, Verb, end_frame, put_frame};
+use crate::wire::{Entry, Failure, Lane, Rows, SamplesHead, Verb, end_frame, put_frame};
 use crate::{Error, Result};
 use bytes::{Buf, Bytes, BytesMut};
 use gristmill_core::SampleId;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -35,7 +39,23 @@ impl Booked {
 pub(super) struct Answer {
     head: Bytes,
     pieces: Vec<Bytes>,
+    /// With this answer the lane begins.
+    lane: Option<Box<BookedLane>>,
     _booked: Booked,
+}
+
+/// A lane and what it has booked.
+#[derive(Debug)]
+pub(super) struct BookedLane {
+    writer: LaneWriter,
+    state: Arc<State>,
+    _booked: OwnedSemaphorePermit,
+}
+
+impl BookedLane {
+    pub(super) fn new(writer: LaneWriter, state: Arc<State>, booked: OwnedSemaphorePermit) -> BookedLane {
+        BookedLane { writer, state, _booked: booked }
+    }
 }
 
 impl Answer {
@@ -45,7 +65,31 @@ impl Answer {
         let start = put_frame(&mut out, verb, request);
         fill(&mut out);
         end_frame(&mut out, start, 0);
-        Answer { head: out.freeze(), pieces: Vec::new(), _booked: Booked::default() }
+        Answer { head: out.freeze(), pieces: Vec::new(), lane: None, _booked: Booked::default() }
+    }
+
+    /// The word of a lane, which is used from then on.
+    pub(super) fn lane(request: u32, lane: BookedLane) -> Answer {
+        let writer = &lane.writer;
+        let said = Lane { fd: writer.fd(), bytes: writer.bytes(), mark: writer.mark() };
+        let answer = Answer::new(Verb::LaneIs, request, |out| said.encode(out));
+        Answer { lane: Some(Box::new(lane)), ..answer }
+    }
+
+    /// Puts its samples into the lane, if there is room now.
+    fn take_lane(&mut self, lane: &mut BookedLane) {
+        if self.pieces.is_empty() {
+            return;
+        }
+        let Some(position) = lane.writer.put(&self.pieces) else { return };
+        lane.state.counts.lane_bytes.fetch_add(self.sample_bytes(), Relaxed);
+        let mut head = BytesMut::with_capacity(crate::wire::HEADER_BYTES + 8 + self.head.len());
+        let start = put_frame(&mut head, Verb::InLane, 0);
+        Lane::encode_place(position, &mut head);
+        end_frame(&mut head, start, 0);
+        head.extend_from_slice(&self.head);
+        self.head = head.freeze();
+        self.pieces.clear();
     }
 
     /// The word that a request is done, or why it is not.
@@ -90,7 +134,7 @@ impl Answer {
         let start = put_frame(&mut head, verb, request);
         SamplesHead { first, entries }.encode(&mut head, rows);
         end_frame(&mut head, start, more);
-        Answer { head: head.freeze(), pieces, _booked: booked }
+        Answer { head: head.freeze(), pieces, lane: None, _booked: booked }
     }
 
     /// The same answer, which holds what was booked for it.
@@ -111,9 +155,16 @@ pub(super) async fn write<W: AsyncWrite + Unpin>(
     limit: Duration,
 ) -> io::Result<()> {
     let mut batch: Vec<Answer> = Vec::with_capacity(TOGETHER);
+    let mut lane: Option<Box<BookedLane>> = None;
     loop {
         if answers.recv_many(&mut batch, TOGETHER).await == 0 {
             return Ok(());
+        }
+        for answer in &mut batch {
+            if let Some(lane) = &mut lane {
+                answer.take_lane(lane);
+            }
+            lane = answer.lane.take().or(lane);
         }
         write_batch(to, &mut batch, limit).await?;
         // What the answers had booked is free again.

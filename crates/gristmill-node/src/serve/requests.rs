@@ -5,18 +5,21 @@
 //! if the node has to wait for something does it get a task of its own.
 
 use super::connection::MESSAGE_BYTES_MAX;
-use super::outgoing::{Answer, Booked};
+use super::outgoing::{Answer, Booked, BookedLane};
 use super::{Hosted, State};
+use crate::error::plain;
+use crate::lane::{self, LaneWriter};
 use crate::node::{Ask, JobId, Node, Served};
 use crate::split::Staged;
 use crate::wire::{
-    Announce, CATALOG_PART_BYTES, CatalogPart, ENTRIES_MAX, Fetch, FetchStaged, HEADER_BYTES, Header,
+    Announce, CATALOG_PART_BYTES, CatalogPart, ENTRIES_MAX, Fetch, FetchStaged, HEADER_BYTES, Header, Lane,
     Prepare, Rows, Stand, Verb,
 };
 use crate::{Error, Kind, Result};
 use bytes::{Buf, BytesMut};
 use futures::future::join_all;
 use gristmill_ops::Pipeline;
+use ring::rand::SecureRandom;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -51,6 +54,8 @@ pub(super) struct Requests<'a> {
     bytes: Arc<Semaphore>,
     draining: watch::Receiver<bool>,
     plan: Option<Plan>,
+    /// Whether the other side may have a lane: it is on this machine, and has none yet.
+    may_have_lane: bool,
 }
 
 /// A plan of which not all parts came yet.
@@ -68,6 +73,7 @@ impl<'a> Requests<'a> {
         hosted: &'a Hosted,
         job: Option<JobId>,
         answers: mpsc::Sender<Answer>,
+        may_have_lane: bool,
     ) -> Requests<'a> {
         let options = &state.options;
         Requests {
@@ -81,6 +87,7 @@ impl<'a> Requests<'a> {
             bytes: Arc::new(Semaphore::new(options.connection_bytes_max as usize)),
             draining: state.draining.subscribe(),
             plan: None,
+            may_have_lane,
         }
     }
 
@@ -176,6 +183,13 @@ impl<'a> Requests<'a> {
                 self.say(answer).await?;
             }
             Verb::FetchStaged => self.fetch_staged(request, FetchStaged::decode(body)?).await?,
+            Verb::WantLane => {
+                let answer = match self.lane(Lane::decode_wish(body)?) {
+                    Ok(lane) => Answer::lane(request, lane),
+                    Err(error) => Answer::of(request, &Err(error)),
+                };
+                self.say(answer).await?;
+            }
             Verb::Ping => self.say(Answer::of(request, &Ok(()))).await?,
             Verb::Bye => return Ok(false),
             other => return Err(Error::corrupt(format!("{other:?} is not said by clients"))),
@@ -309,6 +323,21 @@ impl<'a> Requests<'a> {
         Some(self.job().and_then(|job| {
             tokio::task::block_in_place(|| self.hosted.node.announce(job, epoch, full, order))
         }))
+    }
+
+    /// Makes a lane, of the memory that answers may take.
+    fn lane(&mut self, bytes: u32) -> Result<BookedLane> {
+        let no = |why: &str| Error::new(Kind::Unavailable, format!("there is no lane: {why}"));
+        if !std::mem::take(&mut self.may_have_lane) {
+            return Err(no("it is for one that comes through the Unix socket, once"));
+        }
+        let bytes = bytes.clamp(lane::BYTES_MIN, lane::BYTES_MAX);
+        let booked = Arc::clone(&self.state.budget).try_acquire_many_owned(bytes);
+        let booked = booked.map_err(|_| no("serve.bytes_in_flight_max leaves no room for it"))?;
+        let mut mark = [0; lane::MARK_BYTES];
+        ring::rand::SystemRandom::new().fill(&mut mark).map_err(|_| no("no random numbers"))?;
+        let writer = LaneWriter::new(bytes, mark).map_err(|e| no(&plain(&e)))?;
+        Ok(BookedLane::new(writer, Arc::clone(self.state), booked))
     }
 
     fn stand(&self, stand: &Stand) -> Result<()> {

@@ -7,9 +7,11 @@
 use crate::{Error, Result};
 
 /// The version of the wire that this program speaks.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// The first version in which a node runs ops.
 pub const STAGES_SINCE: u8 = 2;
+/// The first version that knows lanes.
+pub const LANES_SINCE: u8 = 3;
 /// The size of a header.
 pub const HEADER_BYTES: usize = 12;
 
@@ -57,11 +59,17 @@ pub enum Verb {
     FetchStaged,
     /// Node: some of them, each with the stage it is at.
     StagedSamples,
+    /// A lane is wanted.
+    WantLane,
+    /// Node: here it is.
+    LaneIs,
+    /// Node: the bytes of the samples in the next frame are in the lane, and where.
+    InLane,
 }
 
 impl Verb {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Verb; 20] = [
+    pub const ALL: [Verb; 23] = [
         Verb::Greeting,
         Verb::Hello,
         Verb::Welcome,
@@ -82,12 +90,16 @@ impl Verb {
         Verb::Prepared,
         Verb::FetchStaged,
         Verb::StagedSamples,
+        Verb::WantLane,
+        Verb::LaneIs,
+        Verb::InLane,
     ];
 
     /// The version of the wire that brought it.
     pub const fn since(self) -> u8 {
         match self {
             Verb::Prepare | Verb::Prepared | Verb::FetchStaged | Verb::StagedSamples => STAGES_SINCE,
+            Verb::WantLane | Verb::LaneIs | Verb::InLane => LANES_SINCE,
             _ => 1,
         }
     }

@@ -2,6 +2,7 @@
 
 mod failure;
 mod hostile;
+mod lane;
 mod limits;
 
 use bytes::Bytes;

@@ -3,7 +3,8 @@
 //! Each server is a process of its own, so that its CPU time is counted apart. All of them are asked in the same way by
 //! the same blocking client: one connection with 32 samples per message and 2 messages in flight, or 8 connections of
 //! which half ask for single samples. Bare TCP (the same numbers of bytes out of as much memory, with nothing to look
-//! up) is the ceiling, and Redis is what people use otherwise. `client-*` asks through Gristmill's own client.
+//! up) is the ceiling, and Redis is what people use otherwise. `lane` has samples come through shared memory, as Gristmill's
+//! own client does on the node's machine; `client-*` asks through that.
 //!
 //! Rounds are interleaved and medians shown, because a shared machine wobbles.
 

@@ -144,6 +144,13 @@ pub(super) const SERVE: &[Key] = &[
         shown
     ),
     key!(
+        "client.lane_bytes",
+        "memory that a node on this machine, reached through its Unix socket, shares with a client; 0 for none",
+        lane_bytes,
+        bytes_to::<0, { crate::lane::BYTES_MAX as u64 }>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
         "page.listen",
         "loopback address and port of the page of a run or a node; empty for none",
         page.listen,

@@ -1,7 +1,9 @@
 //! Nodes that are busy, old, strange, without cores, or gone: raw samples, the same pixels, and a reason.
 
 use super::*;
-use gristmill_node::wire::{Failure, Greeting, HEADER_BYTES, Header, Hello, Prepare, Prepared, Verb};
+use gristmill_node::wire::{
+    Failure, Greeting, HEADER_BYTES, Header, Hello, Prepare, Prepared, VERSION, Verb,
+};
 use gristmill_node::wire::{end_frame, put_frame};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -40,7 +42,7 @@ fn prepare(server: &Server, recipe: &str, build: &str, peer: bool) -> gristmill_
     let mut stream = TcpStream::connect(server.tcp().unwrap()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (header, body) = heard(&mut stream);
-    assert_eq!(header.request, 2, "the node says its version where a number would stand");
+    assert_eq!(header.request, u32::from(VERSION), "the node says its version where a number would stand");
     Greeting::decode(&body).unwrap();
     let hello = Hello { proof: [0; 32], digest: None, name: String::new(), job: "raw".into(), peer };
     say(&mut stream, Verb::Hello, |out| hello.encode(out));

@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// How much memory a client shares with the node.
+const LANE_BYTES: u32 = 8 << 20;
 /// How long a server may take to be ready.
 const READY: Duration = Duration::from_secs(20);
 
@@ -115,6 +117,10 @@ impl Servers {
             Way::Unix | Way::ClientUnix => {
                 let stream = std::os::unix::net::UnixStream::connect(&self.unix)?;
                 Conn::node(Box::new(stream))
+            }
+            Way::Lane => {
+                let stream = std::os::unix::net::UnixStream::connect(&self.unix)?;
+                Conn::lane(Box::new(stream), self.node.0.id(), LANE_BYTES)
             }
             Way::Loopback => Ok(Conn::bare(Box::new(tcp(self.bare_at)?))),
             Way::RedisMget | Way::RedisGet => {

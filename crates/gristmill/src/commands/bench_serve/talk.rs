@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
 use gristmill_core::SampleId;
+use gristmill_node::lane::LaneReader;
 use gristmill_node::node::Ask;
 use gristmill_node::wire::{
-    Fetch, HEADER_BYTES, Header, Hello, Rows, SamplesHead, Verb, end_frame, put_frame,
+    Fetch, HEADER_BYTES, Header, Hello, Lane, Rows, SamplesHead, Verb, end_frame, put_frame,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,6 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 pub(super) enum Way {
     Tcp,
     Unix,
+    Lane,
     ClientTcp,
     ClientUnix,
     Loopback,
@@ -23,13 +25,22 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 7] =
-        [Way::Tcp, Way::Unix, Way::ClientTcp, Way::ClientUnix, Way::Loopback, Way::RedisMget, Way::RedisGet];
+    pub(super) const ALL: [Way; 8] = [
+        Way::Tcp,
+        Way::Unix,
+        Way::Lane,
+        Way::ClientTcp,
+        Way::ClientUnix,
+        Way::Loopback,
+        Way::RedisMget,
+        Way::RedisGet,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Tcp => "tcp",
             Way::Unix => "unix",
+            Way::Lane => "lane",
             Way::ClientTcp => "client-tcp",
             Way::ClientUnix => "client-unix",
             Way::Loopback => "loopback",
@@ -60,12 +71,15 @@ pub(super) struct Conn {
     speech: Speech,
     out: BytesMut,
     into: Vec<u8>,
+    /// Samples that came already of messages that are not received yet: a node answers in parts, in any order.
+    ahead: usize,
+    lane: Option<LaneReader>,
 }
 
 impl Conn {
     fn new(stream: Box<dyn Stream>, speech: Speech) -> Conn {
         let stream = BufReader::with_capacity(16 << 10, stream);
-        Conn { stream, speech, out: BytesMut::new(), into: Vec::new() }
+        Conn { stream, speech, out: BytesMut::new(), into: Vec::new(), ahead: 0, lane: None }
     }
 
     pub(super) fn bare(stream: Box<dyn Stream>) -> Conn {
@@ -89,16 +103,62 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Reads one frame of a node into memory and gives its length.
-    fn frame(&mut self, verb: Verb) -> Result<usize> {
+    /// The same with a lane, which the node in this process makes.
+    pub(super) fn lane(stream: Box<dyn Stream>, pid: u32, bytes: u32) -> Result<Conn> {
+        let mut conn = Conn::node(stream)?;
+        conn.out.clear();
+        let start = put_frame(&mut conn.out, Verb::WantLane, 1);
+        Lane::encode_wish(bytes, &mut conn.out);
+        end_frame(&mut conn.out, start, 0);
+        conn.stream.get_mut().write_all(&conn.out)?;
+        let length = conn.frame(Verb::LaneIs)?;
+        let said = Lane::decode(&conn.into[..length])?;
+        conn.lane = Some(LaneReader::open(pid.cast_signed(), said.fd, said.bytes, &said.mark)?);
+        Ok(conn)
+    }
+
+    fn header(&mut self) -> Result<Header> {
         let mut header = [0; HEADER_BYTES];
         self.stream.read_exact(&mut header).context("the node is gone")?;
-        let header = Header::decode(&header, 64 << 20)?;
+        Ok(Header::decode(&header, 64 << 20)?)
+    }
+
+    /// Reads one frame of a node into memory and gives its length.
+    fn frame(&mut self, verb: Verb) -> Result<usize> {
+        let header = self.header()?;
+        self.body(header, verb)
+    }
+
+    fn body(&mut self, header: Header, verb: Verb) -> Result<usize> {
         if header.verb != verb {
             bail!("the node said {:?} instead of {verb:?}", header.verb);
         }
         self.read(header.bytes as usize)?;
         Ok(header.bytes as usize)
+    }
+
+    /// Reads one frame with samples, whose bytes may be in the lane.
+    fn samples(&mut self) -> Result<usize> {
+        let header = self.header()?;
+        let Some(lane) = self.lane.as_ref().filter(|_| header.verb == Verb::InLane) else {
+            return self.body(header, Verb::Samples);
+        };
+        let mut position = [0; 8];
+        self.stream.read_exact(&mut position).context("the node is gone")?;
+        let position = Lane::decode_place(&position)?;
+        let mut header = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut header).context("the node is gone")?;
+        let length = Header::decode(&header, 64 << 20)?.bytes as usize;
+        if self.into.len() < length {
+            self.into.resize(length, 0);
+        }
+        let front = SamplesHead::bytes(0, Rows::Plain);
+        self.stream.read_exact(&mut self.into[..front])?;
+        let table = SamplesHead::bytes(SamplesHead::count(&self.into[..front])?, Rows::Plain);
+        self.stream.read_exact(&mut self.into[front..table])?;
+        lane.read_into(position, &mut self.into[table..length])?;
+        lane.done(position + (length - table) as u64);
+        Ok(length)
     }
 
     fn read(&mut self, bytes: usize) -> Result<()> {
@@ -137,15 +197,15 @@ impl Conn {
     pub(super) fn receive(&mut self, samples: usize, sample_bytes: u32) -> Result<()> {
         match self.speech {
             Speech::Node => {
-                let mut came = 0;
-                while came < samples {
-                    let length = self.frame(Verb::Samples)?;
+                while self.ahead < samples {
+                    let length = self.samples()?;
                     let count = SamplesHead::count(&self.into[..length])?;
                     if length != SamplesHead::bytes(count, Rows::Plain) + count * sample_bytes as usize {
                         bail!("the node sent an error, or samples of other sizes");
                     }
-                    came += count;
+                    self.ahead += count;
                 }
+                self.ahead -= samples;
                 Ok(())
             }
             Speech::Bare => self.read(samples * sample_bytes as usize),

@@ -75,10 +75,14 @@ fn table(url: &str, report: &Value, minute: &Minute) -> String {
         ),
     );
     let (samples, bytes) = (number(report, "samples"), number(report, "bytes"));
+    let lanes = match number(report, "lane_bytes") {
+        0 => String::new(),
+        bytes => format!(", {} of it through shared memory", size(bytes)),
+    };
     row(
         "sent",
         format!(
-            "{} samples, {} in {} messages",
+            "{} samples, {} in {} messages{lanes}",
             grouped(samples),
             size(bytes),
             grouped(number(report, "messages"))
