@@ -35,7 +35,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIDE = 32
 PHOTOS: list[Mapping[str, Any]] = [
     {"kind": "decode"},
-    {"kind": "random-resized-crop", "size": SIDE},
+    {"kind": "random-resized-crop", "size": SIDE, "scale": [0.6, 1.0]},
     {"kind": "flip"},
     {"kind": "to-tensor"},
     {"kind": "normalise", "mean": MEAN, "std": STD},
@@ -98,12 +98,13 @@ class Outcome:
 def scene(letter: str, link_bytes_per_s: int, latency_ms: int, accelerator: float | None) -> Scene:
     """Makes the data of a scenario, once."""
     if letter == "a":
-        folders = {name: WORK / f"all-photos-fine-{name}" for name in ("train", "val")}
-        for (name, folder), (count, seed) in zip(folders.items(), ((1_200, 1), (500, 2)), strict=True):
+        folders = {name: WORK / f"all-pasted-{name}" for name in ("train", "val")}
+        made = ((2_000, 1, "4000-train"), (1_000, 2, "1000-test"))
+        for (name, folder), (count, seed, part) in zip(folders.items(), made, strict=True):
             if not folder.exists():
                 folder.parent.mkdir(parents=True, exist_ok=True)
-                subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed), "95"], check=True)
-                print(f"{name}: {count} pictures cut from the shipped photos", flush=True)
+                subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed), "95", part], check=True)
+                print(f"{name}: {count} pictures made of the shipped ones", flush=True)
         rate = accelerator or 4_000
         return Scene(
             letter, folders["train"], folders["val"], PHOTOS, JUDGED_PHOTOS, rate, 32, link_bytes_per_s=link_bytes_per_s

@@ -6,17 +6,17 @@
 //! a client can do with what it writes is harm itself.
 //!
 //! The memory is a file without a name whose size is sealed, so nobody can pull it away from under the other. The
-//! client opens it through /proc, which lets in whoever may look into the node's process: the same user on the same
-//! system. A mark in it, which the node has said over the socket, tells that it is the right one.
+//! client opens it through /proc, and only if the node's process is of its own user. A mark in it, which the node has said over the socket, tells that it is the right one.
 #![expect(unsafe_code, reason = "memory that two processes share has no safe face")]
 
 use crate::{Error, Result};
 use bytes::Bytes;
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first page: how far the client has read (8 bytes), and the mark.
@@ -66,7 +66,8 @@ impl Memory {
 #[derive(Debug)]
 pub struct LaneWriter {
     memory: Memory,
-    file: File,
+    /// Open until the client has opened it: the memory stays without it, and files are few.
+    file: Option<File>,
     /// Where the next bytes go. Positions only grow; the place is what is left over when divided by the lane's size.
     at: u64,
     /// Before this nothing is unread, whatever the client has said so far: where the last run from the front began.
@@ -85,12 +86,17 @@ impl LaneWriter {
         memory.read_to().store(UNOPENED, Ordering::Release);
         // SAFETY: the mark lies inside the first page, and nobody else knows of the lane yet.
         unsafe { memory.map.as_mut_ptr().add(MARK_AT).copy_from_nonoverlapping(mark.as_ptr(), MARK_BYTES) };
-        Ok(LaneWriter { memory, file, at: 0, front: 0, mark })
+        Ok(LaneWriter { memory, file: Some(file), at: 0, front: 0, mark })
     }
 
-    /// The number under which this process has it open.
+    /// The number under which this process has it open; 0 once it has been opened by the client.
     pub fn fd(&self) -> u32 {
-        self.file.as_raw_fd().unsigned_abs()
+        self.file.as_ref().map_or(0, |file| file.as_raw_fd().unsigned_abs())
+    }
+
+    /// Whether the client has opened it.
+    pub fn opened(&self) -> bool {
+        self.memory.read_to().load(Ordering::Acquire) != UNOPENED
     }
 
     /// How large it is.
@@ -111,6 +117,7 @@ impl LaneWriter {
         if read_to > self.at {
             return None;
         }
+        self.file = None;
         let (at, size) = (self.at % self.memory.bytes, self.memory.bytes);
         let all_read = read_to == self.at;
         // From the front where it would run over the end; and where all was read, since that memory was used last.
@@ -151,7 +158,9 @@ impl LaneReader {
         if !(BYTES_MIN..=BYTES_MAX).contains(&bytes) {
             return Err(Error::corrupt(format!("a lane of {bytes} bytes was offered")));
         }
-        let file = File::options().read(true).write(true).open(&path).map_err(failed)?;
+        // Whatever the number stands for, opening it must not wait for anything.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let file = File::options().read(true).write(true).custom_flags(flags).open(&path).map_err(failed)?;
         let sealed = fcntl_get_seals(&file).map_err(|e| failed(e.into()))?;
         let size = file.metadata().map_err(failed)?.len();
         let wrong = || Error::corrupt(format!("{path} is not the lane that the node speaks of"));
@@ -195,7 +204,8 @@ impl LaneReader {
     }
 }
 
-fn beyond() -> Error {
+/// The node speaks of bytes that its lane does not have.
+pub(crate) fn beyond() -> Error {
     Error::corrupt("the node says that samples lie where its lane has ended")
 }
 

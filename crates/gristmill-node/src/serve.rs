@@ -63,7 +63,9 @@ struct State {
     gate: Gate,
     /// Bytes of answers that may be in memory, of all connections.
     budget: Arc<Semaphore>,
-    /// The part of it that may wait for ops, so that raw samples never do.
+    /// Bytes of lanes. Not of the budget: what waits for that waits for answers to be written, and a lane stays.
+    lanes: Arc<Semaphore>,
+    /// The part of the budget that may wait for ops, so that raw samples never do.
     staged: Arc<Semaphore>,
     draining: watch::Sender<bool>,
     /// Runs the first ops of recipes.
@@ -106,7 +108,7 @@ pub struct ServerReport {
     pub bytes: u64,
     /// Those of them that went through memory shared with a client.
     pub lane_bytes: u64,
-    /// Bytes of answers in memory, lanes included.
+    /// Bytes of answers in memory.
     pub bytes_in_flight: u64,
     /// The limit on them.
     pub bytes_in_flight_max: u64,
@@ -188,6 +190,7 @@ impl Server {
         let state = Arc::new(State {
             gate: Gate::new(options.connections_max),
             budget: Arc::new(Semaphore::new(options.bytes_in_flight_max as usize)),
+            lanes: Arc::new(Semaphore::new(options.lanes_bytes_max as usize)),
             staged: Arc::new(Semaphore::new(options.staged_bytes_max() as usize)),
             hosted,
             token,

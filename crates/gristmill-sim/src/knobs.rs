@@ -78,7 +78,8 @@ impl Knobs {
         if let Shuffle::Held(options) = &self.shuffle {
             options.check()?;
             if options.choose.by_score() {
-                return Err(Invalid("choose importance needs the scores of a real training".into()));
+                let choose = options.choose;
+                return Err(Invalid(format!("choosing by {choose:?} needs the scores of a real training")));
             }
         }
         if !(self.kept > 0.0 && self.kept <= 1.0) {

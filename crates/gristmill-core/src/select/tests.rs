@@ -337,8 +337,8 @@ fn weighted_may_add_more_noise_early_in_a_run_whose_end_is_known() {
     let [even, later @ ..] = often("1");
     assert_eq!(later, [even; 2]);
     let [first, middle, last] = often("8");
-    assert!(first < middle && middle < last && last < even, "{first}, {middle}, {last}; else {even}");
-    assert!(5 * first < 4 * even && 100 * last > 97 * even, "{first}, {last}; else {even}");
+    assert!(first < middle && middle < last && 5 * first < 4 * even, "{first}, {middle}; else {even}");
+    assert_eq!(last, even);
     assert_eq!(kept("8", 1, None), even, "nobody knows what is early");
 }
 

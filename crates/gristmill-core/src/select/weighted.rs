@@ -84,7 +84,8 @@ impl Drift {
 impl Weighted {
     /// The noise that skipping may add in this epoch of a run of so many.
     fn noise_in(&self, epoch: u64, epochs: Option<u32>) -> f64 {
-        let left = epochs.map_or(0.0, |epochs| (1.0 - epoch as f64 / f64::from(epochs)).max(0.0));
+        let last = epochs.map_or(0.0, |epochs| f64::from(epochs) - 1.0);
+        let left = if last > 0.0 { (1.0 - epoch as f64 / last).max(0.0) } else { 0.0 };
         self.noise * (1.0 + (self.early - 1.0) * left)
     }
 }

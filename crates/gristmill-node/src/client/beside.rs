@@ -2,7 +2,7 @@
 //!
 //! Whatever goes wrong with opening it, nothing is lost: the node writes into a lane only when the client has opened it.
 
-use crate::lane::LaneReader;
+use crate::lane::{LaneReader, beyond};
 use crate::wire::{Entry, Lane};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -48,9 +48,41 @@ impl Beside {
         let mut came = Vec::with_capacity(entries.len());
         for entry in entries {
             came.push(lane.read(at, entry.bytes as usize)?);
-            at += u64::from(entry.bytes);
+            at = at.checked_add(entry.bytes.into()).ok_or_else(beyond)?;
         }
         lane.done(at);
         Ok(Some(came))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::{BYTES_MIN, LaneWriter, MARK_BYTES};
+    use crate::node::Tier;
+    use crate::split::Shortfall;
+    use gristmill_core::SampleId;
+    use gristmill_ops::Stage;
+
+    #[test]
+    fn a_node_that_lies_about_its_lane_is_an_error_and_no_panic() {
+        let writer = LaneWriter::new(BYTES_MIN, [3; MARK_BYTES]).unwrap();
+        let pid = std::process::id().cast_signed();
+        let (tier, stage, shortfall) = (Tier::Memory, Stage::Raw, Shortfall::None);
+        let entry = Entry { id: SampleId(0), tier, code: 0, bytes: 4, stage, shortfall, cpu_us: 0 };
+        let beside = Beside::new(Some(pid));
+        assert_eq!(beside.take(&[entry]).unwrap(), None, "nothing was announced");
+        beside.announced(0);
+        assert!(beside.take(&[entry]).is_err(), "there is no lane");
+        beside.open(Lane { fd: 0, bytes: BYTES_MIN, mark: [3; MARK_BYTES] });
+        beside.announced(0);
+        assert!(beside.take(&[entry]).is_err(), "that was another file");
+        beside.open(Lane { fd: writer.fd(), bytes: BYTES_MIN, mark: [3; MARK_BYTES] });
+        for position in [u64::MAX, u64::MAX - 3, u64::from(BYTES_MIN) - 1] {
+            beside.announced(position);
+            assert!(beside.take(&[entry]).is_err(), "{position}");
+        }
+        beside.announced(0);
+        assert_eq!(beside.take(&[entry]).unwrap().unwrap()[0].len(), 4);
     }
 }

@@ -144,6 +144,11 @@ impl Pending {
         }
     }
 
+    /// What was asked for in passing came: that alone does not show that the node answers requests.
+    pub(super) fn forget(&mut self, request: u32) {
+        self.waiting.remove(&request);
+    }
+
     /// A body came for a call, or the word that something is done.
     pub(super) fn answer(&mut self, request: u32, answer: Result<Vec<u8>>) {
         self.answered |= answer.is_ok();

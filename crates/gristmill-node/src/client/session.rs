@@ -334,15 +334,18 @@ impl Session<'_> {
                         self.beside.announced(Lane::decode_place(&body)?);
                         continue;
                     }
-                    if header.verb == Verb::LaneIs {
-                        self.beside.open(Lane::decode(&body)?);
-                    }
                     let answer = match header.verb {
                         Verb::Refused => return Err(Failure::decode(&body)?),
                         Verb::Failed => Err(Failure::decode(&body)?),
                         _ => Ok(std::mem::take(&mut body)),
                     };
-                    self.pending.borrow_mut().answer(header.request, answer);
+                    match answer {
+                        Ok(body) if header.verb == Verb::LaneIs => {
+                            self.beside.open(Lane::decode(&body)?);
+                            self.pending.borrow_mut().forget(header.request);
+                        }
+                        answer => self.pending.borrow_mut().answer(header.request, answer),
+                    }
                 }
                 Verb::Bye => return Err(unavailable(self.url, "it is shutting down")),
                 other => {

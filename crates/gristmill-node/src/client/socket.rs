@@ -29,10 +29,14 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// The process at the other end, if it is on this machine.
+    /// The process at the other end, if it is on this machine and of this user: what another user's process says is
+    /// no reason to open anything.
     pub(super) fn beside(&self) -> Option<i32> {
         match self {
-            Socket::Unix(stream) => stream.peer_cred().ok()?.pid(),
+            Socket::Unix(stream) => {
+                let other = stream.peer_cred().ok()?;
+                other.pid().filter(|_| other.uid() == rustix::process::geteuid().as_raw())
+            }
             Socket::Tcp(_) | Socket::Tls(_) => None,
         }
     }

@@ -292,7 +292,7 @@ const OWN: &[Key] = &[
     selection_key!("least", "weighted: the least chance of being trained in an epoch"),
     selection_key!(
         "early",
-        "weighted: how many times that noise in the first epochs, falling evenly to once"
+        "weighted: how many times `noise` in the first epoch, falling evenly to once in the last (needs selection.epochs)"
     ),
     selection_key!("weight_max", "weighted: the most that a sample may weigh"),
     selection_key!(

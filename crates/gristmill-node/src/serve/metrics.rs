@@ -19,7 +19,7 @@ pub(crate) fn text(report: &ServerReport) -> String {
     page.counter("sent_samples_total", "Samples sent.", report.samples);
     page.counter("sent_bytes_total", "Bytes of samples sent.", report.bytes);
     page.counter("lane_bytes_total", "Those that went through shared memory.", report.lane_bytes);
-    page.gauge("in_flight_bytes", "Bytes of answers in memory, lanes included.", report.bytes_in_flight);
+    page.gauge("in_flight_bytes", "Bytes of answers in memory.", report.bytes_in_flight);
     page.gauge("in_flight_bytes_max", "The limit on bytes of answers in memory.", report.bytes_in_flight_max);
     page.gauge("draining", "1 while the node shuts down.", u8::from(report.draining));
 

@@ -30,6 +30,8 @@ pub struct ServeOptions {
     pub connection_bytes_max: u64,
     /// Bytes of answers in memory for all connections.
     pub bytes_in_flight_max: u64,
+    /// Memory that all clients on this machine together may share with the node; 0 for none.
+    pub lanes_bytes_max: u64,
     /// The largest sample that is sent.
     pub sample_bytes_max: u64,
     /// How long a handshake may take.
@@ -69,6 +71,7 @@ impl Default for ServeOptions {
             requests_max: 256,
             connection_bytes_max: 32 << 20,
             bytes_in_flight_max: 256 << 20,
+            lanes_bytes_max: 64 << 20,
             sample_bytes_max: 256 << 20,
             handshake_ms_max: 5_000,
             idle_ms_max: 600_000,

@@ -19,6 +19,8 @@ use tokio::time::{Instant, timeout_at};
 const BYTES_PER_S_LEAST: u64 = 256 << 10;
 /// How many answers are written together.
 const TOGETHER: usize = 64;
+/// So many answers are written before it is clear that a client does not open its lane: it does before it reads them.
+const UNOPENED_MAX: u32 = 256;
 /// How many pieces go into one system call; the system itself takes 1,024.
 const PIECES: usize = 256;
 
@@ -48,13 +50,15 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct BookedLane {
     writer: LaneWriter,
+    /// Answers with samples that went over the socket because the client had not opened it.
+    unopened: u32,
     state: Arc<State>,
     _booked: OwnedSemaphorePermit,
 }
 
 impl BookedLane {
     pub(super) fn new(writer: LaneWriter, state: Arc<State>, booked: OwnedSemaphorePermit) -> BookedLane {
-        BookedLane { writer, state, _booked: booked }
+        BookedLane { writer, unopened: 0, state, _booked: booked }
     }
 }
 
@@ -81,7 +85,10 @@ impl Answer {
         if self.pieces.is_empty() {
             return;
         }
-        let Some(position) = lane.writer.put(&self.pieces) else { return };
+        let Some(position) = lane.writer.put(&self.pieces) else {
+            lane.unopened += u32::from(!lane.writer.opened());
+            return;
+        };
         lane.state.counts.lane_bytes.fetch_add(self.sample_bytes(), Relaxed);
         let mut head = BytesMut::with_capacity(crate::wire::HEADER_BYTES + 8 + self.head.len());
         let start = put_frame(&mut head, Verb::InLane, 0);
@@ -166,6 +173,8 @@ pub(super) async fn write<W: AsyncWrite + Unpin>(
             }
             lane = answer.lane.take().or(lane);
         }
+        // From inside another container, say, a client cannot open it, and then its room is better given to another.
+        lane = lane.filter(|lane| lane.writer.opened() || lane.unopened < UNOPENED_MAX);
         write_batch(to, &mut batch, limit).await?;
         // What the answers had booked is free again.
         batch.clear();

@@ -325,15 +325,15 @@ impl<'a> Requests<'a> {
         }))
     }
 
-    /// Makes a lane, of the memory that answers may take.
+    /// Makes a lane, if there is room for one more.
     fn lane(&mut self, bytes: u32) -> Result<BookedLane> {
         let no = |why: &str| Error::new(Kind::Unavailable, format!("there is no lane: {why}"));
         if !std::mem::take(&mut self.may_have_lane) {
             return Err(no("it is for one that comes through the Unix socket, once"));
         }
         let bytes = bytes.clamp(lane::BYTES_MIN, lane::BYTES_MAX);
-        let booked = Arc::clone(&self.state.budget).try_acquire_many_owned(bytes);
-        let booked = booked.map_err(|_| no("serve.bytes_in_flight_max leaves no room for it"))?;
+        let booked = Arc::clone(&self.state.lanes).try_acquire_many_owned(bytes);
+        let booked = booked.map_err(|_| no("serve.lanes_bytes_max leaves no room for it"))?;
         let mut mark = [0; lane::MARK_BYTES];
         ring::rand::SystemRandom::new().fill(&mut mark).map_err(|_| no("no random numbers"))?;
         let writer = LaneWriter::new(bytes, mark).map_err(|e| no(&plain(&e)))?;

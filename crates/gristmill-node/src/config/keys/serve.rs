@@ -59,6 +59,13 @@ pub(super) const SERVE: &[Key] = &[
         |b: &u64| format_bytes(*b)
     ),
     key!(
+        "serve.lanes_bytes_max",
+        "memory that all clients on this machine together may share with the node; 0 for none",
+        serve.lanes_bytes_max,
+        bytes_to::<0, U32_MAX>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
         "serve.sample_bytes_max",
         "the largest sample that is sent",
         serve.sample_bytes_max,

@@ -1,7 +1,6 @@
 //! Samples through memory that a node and a client on its machine share.
 
 use super::*;
-use gristmill_node::serve::ServerReport;
 use gristmill_node::wire::LANES_SINCE;
 use std::time::{Duration, Instant};
 
@@ -12,12 +11,12 @@ fn beside(folder: &Path, sizes: &[usize], options: ServeOptions) -> (Server, Str
     (server, format!("grist+unix://{}", socket.display()))
 }
 
-/// Waits until the report is as it should be: connections end a moment after their client.
+/// Waits until it is so: connections end a moment after their client.
 #[track_caller]
-fn until(server: &Server, is: impl Fn(&ServerReport) -> bool) {
+fn until(is: impl Fn() -> bool) {
     let give_up = Instant::now() + Duration::from_secs(10);
-    while !is(&server.report()) {
-        assert!(Instant::now() < give_up, "{:?}", server.report());
+    while !is() {
+        assert!(Instant::now() < give_up, "not in ten seconds");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -30,6 +29,7 @@ fn a_client_beside_the_node_gets_samples_through_shared_memory() {
     let all: Vec<u32> = (0..sizes.len() as u32).collect();
     let total: u64 = sizes.iter().map(|&bytes| bytes as u64).sum();
     let mut before = 0;
+    let mut clients = Vec::new();
     let large = ClientOptions { lane_bytes: 32 << 20, ..with_token() };
     let small = ClientOptions { lane_bytes: 400_000, ..with_token() };
     let none = ClientOptions { lane_bytes: 0, ..with_token() };
@@ -47,13 +47,12 @@ fn a_client_beside_the_node_gets_samples_through_shared_memory() {
         check(&client, &sizes, &[0]);
         let start = server.report().lane_bytes;
         check(&client, &sizes, &all);
+        clients.push(client);
         let came = server.report().lane_bytes - start;
         assert!((least..=most).contains(&came), "{came} of {total} bytes, {options:?}");
         before += came;
-        drop(client);
-        until(&server, |report| report.bytes_in_flight == 0);
     }
-    assert!(before > total);
+    assert_eq!(server.report().lane_bytes, before);
 }
 
 #[test]
@@ -81,10 +80,24 @@ fn many_turns_around_a_small_lane() {
 fn a_node_without_room_for_lanes_sends_over_the_socket() {
     let folder = tempfile::tempdir().unwrap();
     let sizes = vec![1_000; 50];
-    let tight = ServeOptions { bytes_in_flight_max: 6 << 20, ..options() };
+    let all: Vec<u32> = (0..50).collect();
+    let tight = ServeOptions { lanes_bytes_max: 12 << 20, bytes_in_flight_max: 8 << 20, ..options() };
     let (server, unix) = beside(folder.path(), &sizes, tight);
-    // Eight mebibytes are asked for, and six are all there is.
-    let client = Client::connect(&unix, with_token()).unwrap();
-    check(&client, &sizes, &(0..50).collect::<Vec<_>>());
-    assert_eq!(server.report().lane_bytes, 0);
+    // Eight mebibytes are asked for each time, and twelve are all there is; answers have room of their own.
+    let clients = [(); 3].map(|()| Client::connect(&unix, with_token()).unwrap());
+    for (client, through) in clients.iter().zip([true, false, false]) {
+        check(client, &sizes, &[0]);
+        let before = server.report().lane_bytes;
+        check(client, &sizes, &all);
+        assert_eq!(server.report().lane_bytes - before, if through { 50_000 } else { 0 });
+    }
+    // A client that goes gives its room back.
+    drop(clients);
+    until(|| {
+        let client = Client::connect(&unix, with_token()).unwrap();
+        check(&client, &sizes, &[0]);
+        let before = server.report().lane_bytes;
+        check(&client, &sizes, &all);
+        server.report().lane_bytes - before == 50_000
+    });
 }

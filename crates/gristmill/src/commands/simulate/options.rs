@@ -113,7 +113,8 @@ fn knobs(args: &SimulateArgs, measured: Option<&Measured>) -> Result<Vec<Knobs>>
     };
     options.check().map_err(|e| Error::config(format!("--fraction: {e}")))?;
     if options.choose.by_score() {
-        let error = Error::config("--choose importance needs the scores of a real training");
+        let choose = &typed.choose;
+        let error = Error::config(format!("--choose {choose} needs the scores of a real training"));
         return Err(error.hint("simulate uniform or class").into());
     }
     let mut ways: Vec<Shuffle> = Vec::new();

@@ -245,7 +245,7 @@ fn text(rows: &[Row], args: &CompareCacheArgs, link: Link) -> Vec<String> {
     }
     let (model, seeds) = (&args.ground.model, args.ground.seeds);
     lines.push(format!(
-        "{}, {}; job a has hidden layers of {}, job b of {}; x: how many times longer than the first line",
+        "{}, {}; job a has hidden layers of {}, job b of {}; x: how many times longer than the first line of its size",
         counted(model.epochs, "epoch", "epochs"),
         counted(seeds.into(), "seed", "seeds"),
         model.hidden,
