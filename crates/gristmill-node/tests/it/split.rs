@@ -47,7 +47,11 @@ fn url(server: &Server) -> String {
 
 /// The data set as one sees it that has nothing but the node.
 pub(crate) fn behind(server: &Server, options: ClientOptions) -> Arc<DataSet> {
-    let client = Client::connect(&url(server), options).unwrap();
+    behind_at(&url(server), options)
+}
+
+fn behind_at(url: &str, options: ClientOptions) -> Arc<DataSet> {
+    let client = Client::connect(url, options).unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
     let path = block_on(client.catalog(&folder)).unwrap();
     let upstream = Arc::new(Upstream::new(client, Duration::from_secs(20)));
@@ -140,6 +144,22 @@ fn every_stage_gives_the_same_batches() {
     let ops = server.report().ops;
     assert!(ops.cpu_s > 0.0 && ops.queue == 0 && ops.busy == 0, "{ops:?}");
     assert_eq!(ops.stages[Stage::Finished as usize].samples, 90, "{ops:?}");
+}
+
+#[test]
+fn what_was_cut_comes_through_a_lane_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s.sock").to_str().unwrap().to_string();
+    let server = serve(ServeOptions { unix: socket.clone(), ..serve_options() });
+    let set = behind_at(&format!("grist+unix://{socket}"), ClientOptions::default());
+    let loader = loader(&set, split(SplitMode::Stage(Stage::Cropped)));
+    for at in 0..3 {
+        let (batches, report) = epoch(&loader, at);
+        same(&batches, &plain(at), "through a lane");
+        assert!(at_stage(of(&report), Stage::Cropped) > 0, "{report:?}");
+    }
+    let report = server.report();
+    assert!(2 * report.lane_bytes > report.bytes, "{report:?}");
 }
 
 #[test]
