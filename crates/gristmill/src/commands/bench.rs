@@ -134,7 +134,9 @@ fn open_loader(args: &LoadArgs, config: &Config) -> Result<Loader> {
     let recipe = open::recipe(settings.recipe())?;
     let opened = catalogued(&args.source, args.kind, config, Some(args.rebuild), args.common.json)?;
     let set = open::data_set(opened.catalog, settings, &stop::asked)?;
-    Ok(Loader::new(Arc::new(set), recipe.as_ref(), settings.loader())?)
+    let set = Arc::new(set);
+    let access = open::access(&set, settings, "gristmill bench load")?;
+    Ok(Loader::new(set, recipe.as_ref(), settings.loader())?.with_access(access))
 }
 
 fn one_epoch(

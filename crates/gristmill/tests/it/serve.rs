@@ -233,6 +233,25 @@ fn kill_9_of_the_node_changes_nothing_but_the_time() {
     }
 }
 
+/// What a loader keeps, or a node for it, is measured with it.
+#[test]
+fn bench_load_reads_through_the_cache_it_is_told() {
+    let place = Place::new();
+    let photos = text(&place.photos(40)).to_string();
+    let socket = text(&place.path("s.sock")).to_string();
+    let serving = Serving::start(&place, &["--memory", "100%", "--listen", "127.0.0.1:0", "--unix", &socket]);
+    let shared = format!("cache.size=grist+unix://{socket}");
+    let second = |cache: &str| {
+        let load = ["bench", "load", &photos, "--recipe", "none", "--epochs", "2", "--set", cache, "--json"];
+        let bytes = place.run(&load).good().json()[1]["bytes"].as_u64();
+        bytes.unwrap()
+    };
+    assert!(second("cache.size=off") > 0);
+    assert_eq!(second("cache.size=64MiB"), 0, "all of it is kept");
+    second(&shared);
+    assert_eq!(served(&place, serving.url()), 80);
+}
+
 /// Three nodes share a cache; one is killed, one is stopped so that it hangs, one is slow: only the time changes.
 #[test]
 fn a_dead_a_hanging_and_a_slow_peer_change_nothing() {
