@@ -302,6 +302,12 @@ impl Cache {
         shadow::utility(self.plans.certain(id.0, false), value, self.saving, size)
     }
 
+    /// How often the jobs will still ask for this sample in the epochs that they announced; none where the policy does
+    /// not count that.
+    pub fn uses_left(&self, id: SampleId) -> u32 {
+        self.plans.left(id.0)
+    }
+
     /// The packages of `quiver`, and those that are resident: what [`quiver::order`] needs.
     pub fn packages(&self) -> Option<(&Packages, &[u32])> {
         self.slots.as_ref().map(|slots| (&slots.packages, slots.resident()))

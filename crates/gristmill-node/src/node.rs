@@ -7,6 +7,7 @@
 //! Deliberately not here: what is kept (`gristmill_core::cache`), sockets, and the order of an epoch.
 
 mod ahead;
+mod along;
 mod flight;
 mod inner;
 mod jobs;
@@ -15,6 +16,7 @@ mod report;
 mod run;
 mod shelf;
 mod staged;
+mod warm;
 
 pub use gristmill_core::cache::JobId;
 pub use report::{JobReport, NodeReport, RegionReport};
@@ -24,12 +26,13 @@ use crate::disk::DiskOptions;
 use crate::peers::Peers;
 use crate::{Error, Result};
 use ahead::Ahead;
+use along::Along;
 use bytes::Bytes;
 use flight::Flights;
 use gristmill_core::SampleId;
 use gristmill_core::cache::{Cache, CacheOptions, Policy, quiver};
 use inner::Inner;
-use jobs::Jobs;
+use jobs::{Announced, Jobs};
 use memory::{ENTRY_BYTES, Found, Memory};
 use report::Counts;
 use serde::Serialize;
@@ -115,7 +118,8 @@ pub struct NodeOptions {
     pub disk: Option<DiskOptions>,
     /// The most bytes that are read ahead of being asked for, at once; 0 reads nothing ahead.
     pub prefetch_bytes_max: u64,
-    /// What may be read for nothing between two samples to save a request, beside a quarter of what is wanted.
+    /// What may be read for nothing between two samples to save a request, beside a quarter of what is wanted. With
+    /// `foresight`, a fifth of the memory then holds neighbours that come along until they are asked for.
     pub gap_bytes_max: u64,
     /// Whether cold samples may stand in for each other; only the policy `score` has a cold region.
     pub stand_ins: bool,
@@ -161,10 +165,13 @@ impl Node {
     pub fn beside(set: Arc<DataSet>, options: NodeOptions, peers: Option<Peers>) -> Result<Node> {
         let sizes: Arc<[u32]> =
             set.catalog().sizes()?.iter().map(|size| size.saturating_add(ENTRY_BYTES)).collect();
-        let mut cache = CacheOptions::new(options.policy, options.memory_bytes_max);
+        let smallest = sizes.iter().copied().min().map_or(0, u64::from);
         let mean = sizes.iter().map(|size| u64::from(*size)).sum::<u64>() / sizes.len().max(1) as u64;
+        let along = Along::new(&set, &options, smallest, mean);
+        let kept_bytes_max = options.memory_bytes_max - along.bytes_max();
+        let mut cache = CacheOptions::new(options.policy, kept_bytes_max);
         // How far one job may run ahead of another and still leave it what it read.
-        let half = options.memory_bytes_max / 2 / mean.max(1);
+        let half = kept_bytes_max / 2 / mean.max(1);
         cache.horizon = cache.horizon.max(u32::try_from(half).unwrap_or(u32::MAX));
         if options.stand_ins {
             // Two packs at least: one to serve from while the next is on its way.
@@ -175,9 +182,8 @@ impl Node {
         } else {
             cache.cold_share = 0.0;
         }
-        let smallest = sizes.iter().copied().min().map_or(0, u64::from);
-        if options.memory_bytes_max < smallest {
-            let (bytes, own) = (options.memory_bytes_max, smallest.saturating_sub(ENTRY_BYTES.into()));
+        if kept_bytes_max < smallest {
+            let (bytes, own) = (kept_bytes_max, smallest.saturating_sub(ENTRY_BYTES.into()));
             return Err(Error::config(format!(
                 "a cache of {bytes} bytes holds nothing: the smallest sample has {own} and takes {ENTRY_BYTES} beside them"
             ))
@@ -188,11 +194,12 @@ impl Node {
         let shelf = options.disk.as_ref().map(open).transpose()?;
         let samples = set.catalog().len();
         let inner = Arc::new(Inner {
-            memory: Mutex::new(Memory::new(policy)),
+            jobs: Mutex::new(Jobs::new(samples, options.policy)),
+            brings_along: along.bytes_max() > 0,
+            memory: Mutex::new(Memory::new(policy, along)),
             shelf,
             peers,
             flights: Flights::default(),
-            jobs: Mutex::new(Jobs::new(samples, options.policy)),
             counts: Counts::default(),
             bell: ahead::Bell::default(),
             set,
@@ -220,7 +227,10 @@ impl Node {
     /// A job is gone: what it announced no longer counts.
     pub fn leave(&self, job: JobId) {
         self.inner.jobs().leave(job);
-        self.inner.memory().change(|policy, _| policy.leave(job));
+        let mut memory = self.inner.memory();
+        memory.change(|policy, _| policy.leave(job));
+        memory.forget_unwanted();
+        drop(memory);
         if let Some(shelf) = &self.inner.shelf {
             shelf.policy().leave(job);
         }
@@ -232,12 +242,19 @@ impl Node {
         inner.check_all(order.iter().map(|id| SampleId(*id)))?;
         let order: Arc<[u32]> = order.into();
         let room = inner.room();
-        let changed = inner.jobs().announce(job, epoch, full, Arc::clone(&order), &inner.options, room)?;
+        let mut places = Vec::new();
+        if inner.brings_along {
+            places.resize(inner.set.catalog().len() as usize, u32::MAX);
+            (0..).zip(order.iter()).for_each(|(place, &id)| places[id as usize] = place);
+        }
+        let plan = Announced { epoch, full, order: Arc::clone(&order), places };
+        let changed = inner.jobs().announce(job, plan, &inner.options, room)?;
         inner.bell.begin();
         let mut memory = inner.memory();
         let mut told = Ok(());
         memory.change(|policy, _| told = policy.announce(job, full, &order));
         told?;
+        memory.forget_unwanted();
         if let Some((latency_s, per_byte_s)) = inner.counts.cost() {
             memory.change(|policy, _| policy.set_saving(latency_s, per_byte_s));
         }
@@ -391,7 +408,7 @@ impl Node {
         report.jobs = inner.jobs().report();
         let memory = inner.memory();
         report.memory_entries = memory.len() as u64;
-        report.memory_bytes = memory.policy.bytes();
+        report.memory_bytes = memory.taken_bytes();
         report.memory_bytes_max = inner.options.memory_bytes_max;
         report.regions = regions(&memory);
         drop(memory);

@@ -353,7 +353,7 @@ const OWN: &[Key] = &[
     ),
     key!(
         "cache.gap_bytes_max",
-        "what may be read for nothing between neighbours to save a request, where those are dear",
+        "what may be read for nothing between neighbours to save a request, where those are dear; with foresight, neighbours that the epoch still wants then come along",
         cache_gap_bytes_max,
         bytes::<0>,
         |b: &u64| format_bytes(*b)

@@ -189,10 +189,6 @@ impl Inner {
         let memory = self.memory();
         let room = if self.bell.is_staged() { memory.policy.free_bytes() } else { u64::MAX };
         let mut taken = 0;
-        let elsewhere = |id: SampleId| {
-            self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(id))
-                || self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(id))
-        };
         for look in jobs.looks(LOOK_SAMPLES) {
             while let Some(id) = look.peek() {
                 let size = self.set.catalog().size(id).map_or(0, u64::from);
@@ -201,7 +197,8 @@ impl Inner {
                 }
                 look.pass();
                 let entry = self.entry_bytes(id);
-                if size <= bytes_max && taken + entry <= room && memory.policy.worth(id) && !elsewhere(id) {
+                let keeps = memory.policy.worth(id) && !memory.has(id) && !self.is_elsewhere(id);
+                if size <= bytes_max && taken + entry <= room && keeps {
                     bytes += size;
                     taken += entry;
                     wanted.push(id.0);
@@ -216,7 +213,7 @@ impl Inner {
         let runs = run::runs(&self.set, ids, self.options.gap_bytes_max)?;
         let reads = join_all(runs.iter().map(async |run| {
             let start = Instant::now();
-            let read = run.read(&self.set).await;
+            let read = run.read(&self.set, |_| true).await;
             self.counts.read(run.bytes(), start.elapsed());
             read
         }));

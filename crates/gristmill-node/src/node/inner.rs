@@ -1,12 +1,14 @@
 //! How a node gets a sample: memory, then the disk, then a peer, then the store; one read for all who want it.
 
 use super::ahead::Bell;
+use super::along::Guest;
 use super::flight::{Flights, Landed, Lead, Seat};
 use super::jobs::Jobs;
 use super::memory::{ENTRY_BYTES, Found, Memory};
 use super::report::Counts;
 use super::run;
 use super::shelf::Shelf;
+use super::warm::warm;
 use super::{Ask, JobId, NodeOptions, Served, Tier};
 use crate::dataset::DataSet;
 use crate::peers::Peers;
@@ -29,6 +31,8 @@ pub(super) struct Inner {
     pub(super) flights: Flights,
     pub(super) jobs: Mutex<Jobs>,
     pub(super) counts: Counts,
+    /// Whether neighbours of what is read come along.
+    pub(super) brings_along: bool,
     /// Whether somebody waits for the store, and a bell for the thread that reads ahead.
     pub(super) bell: Bell,
 }
@@ -54,7 +58,8 @@ impl Inner {
     /// How many samples the memory has room for, roughly.
     pub(super) fn room(&self) -> u32 {
         let mean = self.set.catalog().total_bytes().unwrap_or(0) / u64::from(self.set.catalog().len().max(1));
-        (self.options.memory_bytes_max / (mean + u64::from(ENTRY_BYTES))).min(u32::MAX.into()) as u32
+        (self.memory().policy.options().bytes_max / (mean + u64::from(ENTRY_BYTES))).min(u32::MAX.into())
+            as u32
     }
 
     /// Counts one request with the policies and looks in memory.
@@ -91,6 +96,7 @@ impl Inner {
             }
             match self.find(&mut memory, job, ask) {
                 Found::Here(id, bytes) => {
+                    warm(&bytes);
                     hits += 1;
                     hit_bytes += bytes.len() as u64;
                     Some(Ok(Served { id, bytes, tier: Tier::Memory }))
@@ -151,10 +157,13 @@ impl Inner {
         if ids.len() < 2 || !self.set.packed() {
             return join_all(ids.iter().map(|&id| self.fly(id, true))).await;
         }
-        let on_disk = |id: SampleId| self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(id));
-        let elsewhere = |id: SampleId| self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(id));
-        let far = ids.iter().filter(|id| !on_disk(**id) && !elsewhere(**id));
-        let leads: Vec<_> = far.filter_map(|id| self.flights.lead(id.0)).collect();
+        let far = ids.iter().filter(|id| !self.is_elsewhere(**id));
+        let leads: Vec<_> = {
+            // What has come along since it was looked for is not read again.
+            let memory = self.memory();
+            let missing = far.filter(|id| !memory.has(**id));
+            missing.filter_map(|id| self.flights.lead(id.0)).collect()
+        };
         let _waiting = self.bell.waiting();
         let led = self.read_runs(leads);
         let (read, others) = futures::join!(led, async {
@@ -180,6 +189,13 @@ impl Inner {
                 return Ok((bytes, Tier::Peer)); // that node keeps it
             }
         }
+        let guests = self.beside(&[id.0]);
+        if !guests.is_empty() {
+            let own = self.read_all(&[id.0], guests).await?.pop();
+            let bytes =
+                own.map_or_else(|| Err(Error::corrupt("a sample was not read")), |(_, bytes)| bytes)?;
+            return Ok((bytes, self.set.tier()));
+        }
         let start = Instant::now();
         let (bytes, tier) = self.set.load_from(id).await?;
         if tier.is_behind() {
@@ -193,24 +209,60 @@ impl Inner {
     pub(super) async fn read_runs(&self, leads: Vec<Lead<'_>>) -> Result<u64> {
         let ids: Vec<u32> = leads.iter().map(Lead::id).collect();
         let mut leads: HashMap<u32, Lead<'_>> = leads.into_iter().map(|lead| (lead.id(), lead)).collect();
-        let runs = run::runs(&self.set, &ids, self.options.gap_bytes_max)?;
-        let reads = join_all(runs.iter().map(async |run| {
-            let start = Instant::now();
-            let read = run.read(&self.set).await;
-            self.counts.read(run.bytes(), start.elapsed());
-            read
-        }));
-        let mut read = 0;
-        for (id, bytes) in reads.await.into_iter().flatten() {
-            if let Ok(bytes) = &bytes {
-                self.keep(SampleId(id), bytes);
-                read += 1;
-            }
+        let guests = self.beside(&ids);
+        let mut count = 0;
+        for (id, bytes) in self.read_all(&ids, guests).await? {
+            count += u64::from(bytes.is_ok());
             if let Some(lead) = leads.remove(&id) {
                 lead.land(&bytes.map(|bytes| (bytes, self.set.tier())));
             }
         }
-        Ok(read)
+        Ok(count)
+    }
+
+    /// Whether another tier than memory and the store has this sample.
+    pub(super) fn is_elsewhere(&self, id: SampleId) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| shelf.policy().holds(id))
+            || self.peers.as_ref().is_some_and(|peers| peers.is_elsewhere(id))
+    }
+
+    /// Reads samples and their guests, neighbours together, and offers them to the tiers. Gives what was read of `ids`.
+    /// A guest that cannot be read is nobody's trouble: whoever wants it will ask for it.
+    async fn read_all(&self, ids: &[u32], guests: Vec<Guest<'_>>) -> Result<Vec<(u32, Result<Bytes>)>> {
+        let all: Vec<u32> = ids.iter().copied().chain(guests.iter().map(Guest::id)).collect();
+        let mut guests: HashMap<u32, Guest<'_>> =
+            guests.into_iter().map(|guest| (guest.id(), guest)).collect();
+        let alone = guests.is_empty();
+        let runs = run::runs(&self.set, &all, self.options.gap_bytes_max)?;
+        let asked = |id: u32| !guests.contains_key(&id);
+        let reads = join_all(runs.iter().map(async |run| {
+            let start = Instant::now();
+            let read = run.read(&self.set, asked).await;
+            self.counts.read(run.bytes(), start.elapsed());
+            read
+        }));
+        let read: Vec<_> = reads.await.into_iter().flatten().collect();
+        let mut own = Vec::with_capacity(ids.len());
+        let mut came = 0;
+        for (id, bytes) in read {
+            // With guests a copy: a slice would keep all of the read, of which most is nobody's yet.
+            let bytes = bytes.map(|bytes| if alone { bytes } else { Bytes::copy_from_slice(&bytes) });
+            let Some(guest) = guests.remove(&id) else {
+                if let Ok(bytes) = &bytes {
+                    self.keep(SampleId(id), bytes);
+                }
+                own.push((id, bytes));
+                continue;
+            };
+            if let Ok(bytes) = bytes {
+                came += u64::from(guest.arrive(&bytes));
+                if let Some(shelf) = &self.shelf {
+                    shelf.offer(SampleId(id), &bytes);
+                }
+            }
+        }
+        self.counts.prefetched(came);
+        Ok(own)
     }
 
     /// The job waits for the store as long as this lives.

@@ -27,6 +27,8 @@ struct Job {
     /// How much of its epoch was asked for.
     position: usize,
     look: Look,
+    /// Where each sample comes in the order; empty unless somebody asks for that.
+    places: Vec<u32>,
     since: Instant,
     waiting: u32,
     waiting_since: Instant,
@@ -63,6 +65,17 @@ pub(super) struct Jobs {
     policy: Policy,
 }
 
+/// The plan of an epoch.
+#[derive(Debug)]
+pub(super) struct Announced {
+    pub(super) epoch: u64,
+    /// Whether it has every sample.
+    pub(super) full: bool,
+    pub(super) order: Arc<[u32]>,
+    /// Where each sample comes in the order; empty where nobody asks [`Jobs::soon`].
+    pub(super) places: Vec<u32>,
+}
+
 /// What a new epoch of one job changes for the cache.
 #[derive(Debug)]
 pub(super) struct Changed {
@@ -94,6 +107,7 @@ impl Jobs {
             values: Vec::new(),
             position: 0,
             look: Look::default(),
+            places: Vec::new(),
             since: now,
             waiting: 0,
             waiting_since: now,
@@ -131,12 +145,11 @@ impl Jobs {
     pub(super) fn announce(
         &mut self,
         id: JobId,
-        epoch: u64,
-        full: bool,
-        order: Arc<[u32]>,
+        plan: Announced,
         options: &NodeOptions,
         room: u32,
     ) -> Result<Changed> {
+        let Announced { epoch, full, order, places } = plan;
         // What stands in for one job's sample must be one that it has selected, and the cold region is everybody's.
         let alone = self.columns.len() == 1;
         let job = self.job(id)?;
@@ -152,6 +165,7 @@ impl Jobs {
         let cold_bytes_per_s = judged.then(|| asked / elapsed_s * (1.0 - options.hot_share) * mean_bytes);
         job.report.epoch = epoch;
         (job.position, job.since) = (0, now);
+        job.places = places;
         job.look = Look { order, ..Look::default() };
         (job.waited_s, job.waiting_since) = (0.0, now);
         let values = std::mem::take(&mut job.values);
@@ -210,6 +224,14 @@ impl Jobs {
             job.look.place = job.look.place.max(job.position);
             job.look.end = (job.position + ahead).min(job.look.order.len());
             &mut job.look
+        })
+    }
+
+    /// Whether some job will ask for this sample within this share of its epoch.
+    pub(super) fn soon(&self, id: u32, share: f64) -> bool {
+        self.known.iter().any(|job| {
+            let ahead = job.places.get(id as usize).map(|&place| (place as usize).checked_sub(job.position));
+            ahead.flatten().is_some_and(|ahead| (ahead as f64) < share * job.look.order.len() as f64)
         })
     }
 

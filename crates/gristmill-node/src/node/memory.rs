@@ -3,6 +3,7 @@
 //! Which samples are kept is the policy's decision; here are their bytes. Each entry is an allocation of its own, so
 //! that letting it go frees it, and what an entry takes beside its bytes counts against the limit, too.
 
+use super::along::Along;
 use bytes::Bytes;
 use gristmill_core::SampleId;
 use gristmill_core::cache::{Cache, JobId, Served};
@@ -24,9 +25,9 @@ pub(super) enum Found {
 /// Finds a place for an id. Ids are those of the catalog, dense and not of anybody's choosing, so one multiplication
 /// spreads them as well as a hash against adversaries would, in a tenth of the time.
 #[derive(Debug, Default)]
-struct ById(u64);
+pub(super) struct IdHasher(u64);
 
-impl Hasher for ById {
+impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.write_u32(self.0 as u32 ^ u32::from(byte)));
     }
@@ -40,26 +41,36 @@ impl Hasher for ById {
     }
 }
 
+/// Something for each of some ids.
+pub(super) type ById<V> = HashMap<u32, V, BuildHasherDefault<IdHasher>>;
+
 /// A policy and the bytes it has decided to keep.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) policy: Cache,
-    bytes: HashMap<u32, Bytes, BuildHasherDefault<ById>>,
+    bytes: ById<Bytes>,
+    /// What came along with others and is not asked for yet; it counts apart from what the policy keeps.
+    pub(super) along: Along,
     gone: Vec<SampleId>,
     /// Requests that the hot and the cold region answered.
     pub(super) region_hits: [u64; 2],
 }
 
 impl Memory {
-    pub(super) fn new(policy: Cache) -> Memory {
-        Memory { policy, bytes: HashMap::default(), gone: Vec::new(), region_hits: [0; 2] }
+    pub(super) fn new(policy: Cache, along: Along) -> Memory {
+        Memory { policy, bytes: HashMap::default(), along, gone: Vec::new(), region_hits: [0; 2] }
     }
 
     /// The bytes of a sample that is there, counted as a request.
     pub(super) fn get(&mut self, job: JobId, id: SampleId) -> Option<Bytes> {
-        let bytes = self.bytes.get(&id.0)?.clone();
-        self.count(id);
+        if let Some(bytes) = self.bytes.get(&id.0).cloned() {
+            self.count(id);
+            self.policy.ask(job, id);
+            return Some(bytes);
+        }
+        let bytes = self.along.get(id)?;
         self.policy.ask(job, id);
+        self.passed(id, &bytes);
         Some(bytes)
     }
 
@@ -69,8 +80,22 @@ impl Memory {
     }
 
     /// The bytes of a sample, without counting that as a request.
-    pub(super) fn peek(&self, id: SampleId) -> Option<Bytes> {
-        self.bytes.get(&id.0).cloned()
+    pub(super) fn peek(&mut self, id: SampleId) -> Option<Bytes> {
+        let kept = self.bytes.get(&id.0).cloned();
+        kept.or_else(|| self.along.get(id).inspect(|bytes| self.passed(id, bytes)))
+    }
+
+    /// One that came along was asked for: it is offered to the policy, and stays only if that does not keep it and another
+    /// job will ask for it.
+    fn passed(&mut self, id: SampleId, bytes: &Bytes) {
+        if !self.offer(id, bytes) && self.policy.uses_left(id) == 0 {
+            self.along.take(id);
+        }
+    }
+
+    /// Whether it has this sample, kept or waiting to be asked for.
+    pub(super) fn has(&self, id: SampleId) -> bool {
+        self.bytes.contains_key(&id.0) || self.along.has(id)
     }
 
     /// Keeps a sample if the policy wants it. A slice is copied: it would keep the whole answer it was cut from.
@@ -83,6 +108,7 @@ impl Memory {
         self.let_go();
         if kept {
             self.bytes.insert(id.0, Bytes::copy_from_slice(bytes));
+            self.along.take(id); // one place is enough
         }
         kept
     }
@@ -122,7 +148,18 @@ impl Memory {
         self.let_go();
     }
 
+    /// Plans have changed: lets go of what came along for nobody.
+    pub(super) fn forget_unwanted(&mut self) {
+        let policy = &self.policy;
+        self.along.retain(|id| policy.uses_left(id) > 0);
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.along.len()
+    }
+
+    /// What samples take, kept and waiting.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.policy.bytes() + self.along.bytes()
     }
 }

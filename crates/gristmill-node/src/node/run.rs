@@ -69,8 +69,12 @@ impl Run {
         self.range.end - self.range.start
     }
 
-    /// Reads it and cuts it up; an error is every sample's.
-    pub(super) async fn read(&self, set: &Arc<DataSet>) -> Vec<(u32, Result<Bytes>)> {
+    /// Reads it and cuts it up. If that fails, those of whom `asked` says so are tried by themselves; the others are left out.
+    pub(super) async fn read(
+        &self,
+        set: &Arc<DataSet>,
+        asked: impl Fn(u32) -> bool,
+    ) -> Vec<(u32, Result<Bytes>)> {
         match self.read_whole(set).await {
             Ok(whole) => {
                 let cut = |range: &Range<u64>| {
@@ -81,7 +85,8 @@ impl Run {
             }
             // A neighbour's trouble is not everybody's: each is tried by itself.
             Err(_) if self.parts.len() > 1 => {
-                join_all(self.parts.iter().map(async |(id, _)| (*id, set.load(SampleId(*id)).await))).await
+                let asked = self.parts.iter().filter(|(id, _)| asked(*id));
+                join_all(asked.map(async |(id, _)| (*id, set.load(SampleId(*id)).await))).await
             }
             Err(error) => self.parts.iter().map(|(id, _)| (*id, Err(error.again()))).collect(),
         }

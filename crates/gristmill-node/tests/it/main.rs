@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
+mod along;
 mod catalog;
 mod conflicts;
 mod disk;
