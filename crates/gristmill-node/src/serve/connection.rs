@@ -171,11 +171,11 @@ async fn talk<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             drop(answers);
             let _ = outgoing::write(&mut to, &mut queue, limit).await;
         }
+        // Gone by itself.
+        Err(error) if error.kind() == Kind::Stopped => {}
         Err(error) => {
             state.counts.cut_off.fetch_add(1, Relaxed);
-            if error.kind() != Kind::Stopped {
-                refuse(&mut from, &mut to, &error).await;
-            }
+            refuse(&mut from, &mut to, &error).await;
         }
     }
 }

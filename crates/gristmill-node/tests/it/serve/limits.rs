@@ -72,6 +72,20 @@ fn connections_beyond_the_limit_hear_why() {
 }
 
 #[test]
+fn who_leaves_by_itself_was_not_cut_off() {
+    let server = start(options(), node(&[10], 0));
+    let client = connect(&server);
+    check(&client, &[10], &[0]);
+    drop((client, raw(&server)));
+    let started = Instant::now();
+    while server.report().connections > 0 {
+        assert!(started.elapsed() < Duration::from_secs(5), "both are gone");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(server.report().cut_off, 0);
+}
+
+#[test]
 fn a_client_that_does_not_read_holds_a_bounded_amount_and_is_cut_off() {
     let sizes = vec![200_000; 64];
     let limits = ServeOptions {
