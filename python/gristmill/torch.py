@@ -34,6 +34,8 @@ __all__ = ["Batch", "Dataset", "Loader", "Sampler"]
 
 #: Readers of a parent process, kept so that a forked child never closes what is not its own.
 _inherited: list[_gristmill.Reader] = []
+#: Above so many predictions tensor operations are as good, and need no copy of them.
+_NATIVE_MAX = 1 << 20
 
 
 def _has_process_group() -> bool:
@@ -76,7 +78,7 @@ class _Learning(Chooser):
         log_p = torch.log_softmax(logits.float(), 1)
         each = -log_p.gather(1, labels[:, None])[:, 0]
         if self._choice is not None or self._page is not None:
-            self._tell(log_p.detach(), each.detach(), batch.ids)
+            self._tell(log_p.detach(), each.detach(), labels, batch.ids)
         if self._choice is not None:
             each = each * batch.weights.to(each.device, non_blocking=True)
         mean: torch.Tensor = each.mean()
@@ -97,7 +99,7 @@ class _Learning(Chooser):
         if logits is not None:
             labels = self._check(logits, batch)
             log_p = torch.log_softmax(logits.detach().float(), 1)
-            self._tell(log_p, -log_p.gather(1, labels[:, None])[:, 0], batch.ids)
+            self._tell(log_p, -log_p.gather(1, labels[:, None])[:, 0], labels, batch.ids)
         elif per_sample_loss is not None:
             each = per_sample_loss.detach().float()
             if each.shape != (len(batch.ids),):
@@ -126,19 +128,15 @@ class _Learning(Chooser):
         return labels.to(logits.device, non_blocking=True)
 
     @torch.no_grad()
-    def _tell(self, log_p: torch.Tensor, each: torch.Tensor, ids: torch.Tensor) -> None:
-        columns = torch.empty((4 if self._entropy else 3, len(each)), device=each.device)
-        torch.exp(-each, out=columns[0])
-        if log_p.shape[1] > 1:
-            # The largest probability of another label: the largest of all, or the second where that is the own one.
-            best, second = log_p.topk(2, 1)[0].unbind(1)
-            torch.exp(torch.where(each == -best, second, best), out=columns[1])
+    def _tell(self, log_p: torch.Tensor, each: torch.Tensor, labels: torch.Tensor, ids: torch.Tensor) -> None:
+        if log_p.device.type == "cpu" and log_p.numel() <= _NATIVE_MAX:
+            # As tensor operations it would take longer than a small network's step.
+            rows = log_p.contiguous().numpy().tobytes()
+            columns_bytes = _gristmill.learned(rows, labels.long().numpy().tobytes(), log_p.shape[1], self._entropy)
+            self._flush()
+            self._hear(ids.cpu().numpy().tobytes(), columns_bytes)
         else:
-            columns[1] = 0
-        columns[2] = each
-        if self._entropy:
-            columns[3] = -(log_p.exp() * log_p).nan_to_num(0).sum(1) / math.log(2)
-        self._send(ids, columns)
+            self._send(ids, _columns(log_p, each, self._entropy))
 
     def _send(self, ids: torch.Tensor, columns: torch.Tensor, classified: bool = True) -> None:
         self._flush()
@@ -159,6 +157,22 @@ class _Learning(Chooser):
 
     def _take(self, ids: torch.Tensor, columns: torch.Tensor, classified: bool) -> None:
         self._hear(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes(), classified)
+
+
+def _columns(log_p: torch.Tensor, each: torch.Tensor, entropy: bool) -> torch.Tensor:
+    """What ``_gristmill.learned`` computes, where the tensors are."""
+    columns = torch.empty((4 if entropy else 3, len(each)), device=each.device)
+    torch.exp(-each, out=columns[0])
+    if log_p.shape[1] > 1:
+        # The largest probability of another label: the largest of all, or the second where that is the own one.
+        best, second = log_p.topk(2, 1)[0].unbind(1)
+        torch.exp(torch.where(each == -best, second, best), out=columns[1])
+    else:
+        columns[1] = 0
+    columns[2] = each
+    if entropy:
+        columns[3] = -(log_p.exp() * log_p).nan_to_num(0).sum(1) / math.log(2)
+    return columns
 
 
 class Loader(_Learning, _Loader[torch.Tensor]):

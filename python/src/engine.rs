@@ -105,8 +105,10 @@ impl Engine {
         enter::wait(py, move || {
             let Found { catalog, settings, recipe, families, shown } = request.open()?;
             let set = Arc::new(open::data_set(catalog.clone(), &settings, &|| false)?);
+            let loader =
+                open::loader(Arc::clone(&set), recipe.as_ref(), settings.loader(), &families, &mut |_| true)?;
+            // After the loader, which may hold a slice of the set in front of the store: a node has other plans then.
             let access = open::access(&set, &settings, &job_name())?;
-            let loader = open::loader(set, recipe.as_ref(), settings.loader(), &families, &mut |_| true)?;
             Ok(Engine { loader: Arc::new(loader.with_access(access)), catalog, settings, shown, families })
         })
     }

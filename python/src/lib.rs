@@ -1,8 +1,9 @@
 //! The Python extension `gristmill._gristmill`: a thin door to the engine.
 //!
 //! `enter` is the one way in for calls that take time; `error` turns errors into exceptions; `memory` lends the
-//! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id; `choice` selects;
-//! `exchange` swaps samples between ranks; `page` shows a run in a browser; `orders` is for experiments with many ranks.
+//! engine's memory to Python without a copy; `engine` and `epoch` are the loader; `reader` gives samples by id; `choice` selects,
+//! `learned` says what a batch's predictions tell it; `exchange` swaps samples between ranks; `page` shows a run in a
+//! browser; `orders` is for experiments with many ranks.
 //!
 //! Deliberately not here: anything a user meets. The package `gristmill` around it has the names, defaults and
 //! docstrings. Importing this starts no thread and no runtime.
@@ -13,6 +14,7 @@ mod enter;
 mod epoch;
 mod error;
 mod exchange;
+mod learned;
 mod memory;
 mod orders;
 mod page;
@@ -37,6 +39,7 @@ fn _gristmill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<reader::Reader>()?;
     module.add_function(wrap_pyfunction!(exchange::exchange_patience_ms, module)?)?;
     module.add_function(wrap_pyfunction!(exchange::refusal, module)?)?;
+    module.add_function(wrap_pyfunction!(learned::learned, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)
 }
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 from conftest import SHIPPED
+from gristmill import _gristmill
 from gristmill.errors import ConfigError
-from gristmill.torch import Dataset, Loader, Sampler
+from gristmill.torch import Dataset, Loader, Sampler, _columns
 from torch.utils.data import DataLoader
 
 WAYS = ("bucket", "online", "active-bias", "biggest-loser", "proxy", "iis", "infobatch", "weighted")
@@ -251,3 +252,29 @@ def test_ranks_without_a_process_group_are_told(idx: str) -> None:
     list(load)
     with pytest.raises(Exception, match="process group"):
         list(load)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10, 1_000])
+@pytest.mark.parametrize("entropy", [False, True])
+def test_what_is_learned_is_the_same_on_a_processor_and_on_a_device(classes: int, entropy: bool) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    logits = 5 * torch.randn(64, classes, generator=generator)
+    logits[0] = 0.0  # all alike: the rival is as likely as the own label
+    logits[1, 0] = 200.0  # as good as certain
+    labels = torch.randint(classes, (64,), generator=generator)
+    labels[1] = 0
+    log_p = torch.log_softmax(logits, 1)
+    each = -log_p.gather(1, labels[:, None])[:, 0]
+    native = _gristmill.learned(log_p.numpy().tobytes(), labels.numpy().tobytes(), classes, entropy)
+    rows = torch.frombuffer(bytearray(native), dtype=torch.float32).reshape(-1, 64)
+    torch.testing.assert_close(rows, _columns(log_p, each, entropy), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_no_number_is_not_hidden_and_wrong_labels_are_refused() -> None:
+    log_p = torch.log_softmax(torch.tensor([[0.0, float("nan")], [1.0, 2.0]]), 1)
+    rows = _gristmill.learned(log_p.numpy().tobytes(), torch.tensor([0, 1]).numpy().tobytes(), 2, False)
+    values = torch.frombuffer(bytearray(rows), dtype=torch.float32).reshape(3, 2)
+    assert values[:, 0].isnan().all() and values[:, 1].isfinite().all()
+    for labels, word in ((torch.tensor([0, 2]), "not below"), (torch.tensor([0]), "do not go")):
+        with pytest.raises(ConfigError, match=word):
+            _gristmill.learned(log_p.numpy().tobytes(), labels.numpy().tobytes(), 2, False)
