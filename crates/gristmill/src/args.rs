@@ -314,7 +314,7 @@ How much a cache gains depends on how much longer reading takes than computing (
 all of the reading, below that nobody waits; far above it, what is left to read decides, and a cache cannot keep \
 more than its size. The link of your own store: --bytes-per-s, --requests-per-s. \
 Hit ratios, bytes and times are means over all epochs, the first one with its empty cache included; the fields that \
-end in _later leave it out. What was read ahead counts as a hit when it is asked for, and as bytes read.
+end in _later leave it out. What was read ahead, or came along with a neighbour, counts as a hit when it is asked for, and as bytes read.
 
 Examples:
   gristmill compare cache --svg cache.svg
@@ -381,7 +381,7 @@ After several epochs one more object, with \"total\": true, holds their medians.
     Load(Box<LoadArgs>),
     /// How many samples a node sends per second and per second of CPU, beside Redis and bare TCP
     #[command(after_help = "\
-JSON fields: transport (tcp, unix, lane, client-tcp, client-unix, loopback, redis-mget, redis-get), load (batched: one connection, \
+JSON fields: transport (tcp, unix, lane, client-tcp, client-unix, loopback, redis-mget, redis-get and redis-unix: MGET through its Unix socket), load (batched: one connection, \
 32 samples per message, 2 messages in flight; mixed: 8 connections, half of them ask for single samples), sample_bytes, \
 requests_per_s and requests_per_cpu_s (a request is one sample; CPU is the server's), p99_ms (of a message).")]
     Serve(BenchServeArgs),

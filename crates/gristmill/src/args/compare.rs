@@ -70,9 +70,9 @@ pub(crate) struct CompareCacheArgs {
     /// Instead: what the link to the store carries per second, all reads together; 0 for no limit
     #[arg(long, value_name = "SIZE", conflicts_with = "bound")]
     pub(crate) bytes_per_s: Option<String>,
-    /// Time before the first byte of each read
-    #[arg(long, value_name = "MS", default_value = "1")]
-    pub(crate) latency_ms: String,
+    /// Time before the first byte of each read [default: 0 with --bound, which has the cost of a read in it; else 1]
+    #[arg(long, value_name = "MS")]
+    pub(crate) latency_ms: Option<String>,
     /// Instead: reads per second that the store accepts; 0 for no limit
     #[arg(long, value_name = "N", conflicts_with = "bound")]
     pub(crate) requests_per_s: Option<String>,

@@ -6,6 +6,7 @@ use gristmill_node::{Error, Kind};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use tempfile::TempDir;
 
 /// How much memory a client shares with the node.
 const LANE_BYTES: u32 = 8 << 20;
+/// The name of the socket of a Redis that is started here.
+const REDIS_SOCKET: &str = "redis.sock";
 /// How long a server may take to be ready.
 const READY: Duration = Duration::from_secs(20);
 
@@ -35,6 +38,8 @@ pub(super) struct Servers {
     _redis: Option<Running>,
     redis_pid: Option<u32>,
     redis_at: Result<SocketAddr, String>,
+    /// Where a Redis that was started here listens, too.
+    redis_unix: PathBuf,
     node_at: SocketAddr,
     bare_at: SocketAddr,
     unix: PathBuf,
@@ -82,6 +87,7 @@ impl Servers {
             _redis: running,
             redis_pid,
             redis_at,
+            redis_unix: folder.path().join(REDIS_SOCKET),
             node_at,
             bare_at,
             unix,
@@ -99,7 +105,11 @@ impl Servers {
     /// What can be measured.
     pub(super) fn ways(&self) -> Vec<Way> {
         let all = Way::ALL.into_iter();
-        all.filter(|way| !way.is_redis() || self.redis_at.is_ok()).collect()
+        let reached = |way: &Way| match way {
+            Way::RedisUnix => self.redis_at.is_ok() && self.redis_unix.exists(),
+            way => !way.is_redis() || self.redis_at.is_ok(),
+        };
+        all.filter(reached).collect()
     }
 
     /// The URL for Gristmill's own client.
@@ -115,11 +125,11 @@ impl Servers {
         match way {
             Way::Tcp | Way::ClientTcp => Conn::node(Box::new(tcp(self.node_at)?)),
             Way::Unix | Way::ClientUnix => {
-                let stream = std::os::unix::net::UnixStream::connect(&self.unix)?;
+                let stream = UnixStream::connect(&self.unix)?;
                 Conn::node(Box::new(stream))
             }
             Way::Lane => {
-                let stream = std::os::unix::net::UnixStream::connect(&self.unix)?;
+                let stream = UnixStream::connect(&self.unix)?;
                 Conn::lane(Box::new(stream), self.node.0.id(), LANE_BYTES)
             }
             Way::Loopback => Ok(Conn::bare(Box::new(tcp(self.bare_at)?))),
@@ -127,6 +137,7 @@ impl Servers {
                 let at = self.redis_at.as_ref().map_err(|why| anyhow!("{why}"))?;
                 Ok(Conn::redis(Box::new(tcp(*at)?), way == Way::RedisMget))
             }
+            Way::RedisUnix => Ok(Conn::redis(Box::new(UnixStream::connect(&self.redis_unix)?), true)),
         }
     }
 
@@ -134,7 +145,7 @@ impl Servers {
     pub(super) fn cpu(&self, way: Way) -> Option<Duration> {
         let pid = match way {
             Way::Loopback => self.bare.0.id(),
-            Way::RedisMget | Way::RedisGet => self.redis_pid?,
+            way if way.is_redis() => self.redis_pid?,
             _ => self.node.0.id(),
         };
         cpu_of(pid)
@@ -190,7 +201,8 @@ fn start_redis(folder: &Path) -> Result<(Running, SocketAddr), String> {
     let port = at.port().to_string();
     let mut command = Command::new("redis-server");
     command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
-    command.arg(folder).stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+    command.arg(folder).arg("--unixsocket").arg(folder.join(REDIS_SOCKET));
+    command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
     let child = command.spawn().map_err(|_| "redis-server is not installed".to_string())?;
     let mut running = Running(child);
     let give_up = Instant::now() + READY;

@@ -22,10 +22,11 @@ pub(super) enum Way {
     Loopback,
     RedisMget,
     RedisGet,
+    RedisUnix,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 8] = [
+    pub(super) const ALL: [Way; 9] = [
         Way::Tcp,
         Way::Unix,
         Way::Lane,
@@ -34,6 +35,7 @@ impl Way {
         Way::Loopback,
         Way::RedisMget,
         Way::RedisGet,
+        Way::RedisUnix,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -46,11 +48,12 @@ impl Way {
             Way::Loopback => "loopback",
             Way::RedisMget => "redis-mget",
             Way::RedisGet => "redis-get",
+            Way::RedisUnix => "redis-unix",
         }
     }
 
     pub(super) fn is_redis(self) -> bool {
-        matches!(self, Way::RedisMget | Way::RedisGet)
+        matches!(self, Way::RedisMget | Way::RedisGet | Way::RedisUnix)
     }
 }
 

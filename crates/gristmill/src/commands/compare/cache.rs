@@ -38,7 +38,7 @@ pub(in crate::commands) fn cache(args: &CompareCacheArgs) -> Result<ExitCode> {
     let data = Data::find(args)?;
     let typed = match Typed::of(args)? {
         Some(typed) => typed,
-        None => Typed::measured(&data.open(args, &sizes[0], &Typed::default())?, args.bound)?,
+        None => Typed::measured(&data.open(args, &sizes[0], &Typed::default())?, args)?,
     };
     let configs = sizes.iter().map(|size| data.config(args, size, &typed)).collect::<Result<Vec<_>>>()?;
     let ground = data.open(args, &sizes[0], &typed)?;
@@ -91,7 +91,7 @@ impl Data {
             ("cache.size", Some(size)),
             ("cache.gap_bytes_max", typed.gap_bytes_max.as_ref()),
             ("catalog.folder", catalogs.as_ref()),
-            ("store.throttle_latency_ms", Some(&args.latency_ms)),
+            ("store.throttle_latency_ms", typed.latency_ms.as_ref()),
             ("store.throttle_bytes_per_s", typed.bytes_per_s.as_ref()),
             ("store.throttle_requests_per_s", typed.requests_per_s.as_ref()),
         ])?;

@@ -33,6 +33,7 @@ pub(super) struct Link {
 /// The settings that make a link.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Typed {
+    pub(super) latency_ms: Option<String>,
     pub(super) bytes_per_s: Option<String>,
     pub(super) requests_per_s: Option<String>,
     pub(super) gap_bytes_max: Option<String>,
@@ -42,9 +43,10 @@ pub(super) struct Typed {
 impl Typed {
     /// What was typed; none if the link is to be made from `--bound`.
     pub(super) fn of(args: &CompareCacheArgs) -> Result<Option<Typed>> {
+        let latency_ms = Some(args.latency_ms.clone().unwrap_or_else(|| "1".into()));
         if args.bytes_per_s.is_some() || args.requests_per_s.is_some() {
             let (bytes_per_s, requests_per_s) = (args.bytes_per_s.clone(), args.requests_per_s.clone());
-            return Ok(Some(Typed { bytes_per_s, requests_per_s, ..Typed::default() }));
+            return Ok(Some(Typed { latency_ms, bytes_per_s, requests_per_s, ..Typed::default() }));
         }
         if args.bound > 0.0 && args.bound <= BOUND_MAX {
             return Ok(None);
@@ -53,16 +55,21 @@ impl Typed {
         Err(error.hint("2 makes reading take twice as long as computing").into())
     }
 
-    /// The link on which reading everything once takes `bound` times as long as an epoch of computing. The store of
-    /// `ground` is as fast as it is.
-    pub(super) fn measured(ground: &Ground, bound: f64) -> Result<Typed> {
+    /// The link on which reading everything once takes `--bound` times as long as an epoch of computing. The store of
+    /// `ground` is as fast as it is. What a read costs is in that, so nothing is added to it unless it was typed: many
+    /// small reads would otherwise take longer than was asked for.
+    pub(super) fn measured(ground: &Ground, args: &CompareCacheArgs) -> Result<Typed> {
+        let bound = args.bound;
         let catalog = ground.set().catalog();
         let loader = ground.loader(ground.options.seed, ground.options.selection.clone(), None)?;
         let options = TrainOptions { epochs: EPOCHS, ..ground.train.clone() };
         let rows = ground.run(&loader, options, &mut |_| ())?;
         let computing_s =
             rows.iter().map(|row| (row.wall_ms - row.wait.total_ms) / 1e3).fold(f64::INFINITY, f64::min);
-        Ok(Typed::taking(bound * computing_s, u64::from(catalog.len()), catalog.total_bytes()?, bound))
+        let samples = u64::from(catalog.len());
+        let latency_ms = args.latency_ms.clone().unwrap_or_else(|| "0".into());
+        let link = Typed::taking(bound * computing_s, samples, catalog.total_bytes()?, bound);
+        Ok(Typed { latency_ms: Some(latency_ms), ..link })
     }
 
     fn taking(seconds: f64, samples: u64, total_bytes: u64, bound: f64) -> Typed {
@@ -73,6 +80,7 @@ impl Typed {
             requests_per_s: Some(format!("{}", (bytes_per_s / READ_COSTS_BYTES as f64).ceil())),
             gap_bytes_max: Some(READ_COSTS_BYTES.to_string()),
             bound: Some(bound),
+            ..Typed::default()
         }
     }
 
