@@ -76,8 +76,8 @@ bench-selection: build venv ## Every way of selecting on real models, into bench
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
 	@run() { $(PYTHON) bench/selection.py --data $$1 --model $$2 --out bench/results/selection-$$1-$$2.txt \
 	  --svg bench/results/selection-$$1-$$2.svg "$${@:3}"; }; \
-	run mnist convnet; run fashion-mnist convnet; run mnist mlpnet; \
-	$(PYTHON) bench/fetch_cifar10.py bench/work/cifar10; run cifar10 resnet --epochs 40 --seeds 2; \
+	run mnist convnet; run fashion-mnist convnet; run mnist mlpnet; run fashion-mnist mlpnet; \
+	$(PYTHON) bench/fetch_cifar10.py bench/work/cifar10; run cifar10 resnet24 --plain --epochs 60 --seeds 1; run cifar10 resnet --epochs 40 --seeds 2; \
 	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --epochs 12 --sweep --seeds 1 --out bench/results/selection-sweep.txt; \
 	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --mislabel 0.05 --seeds 2 --methods uniform,weighted --out bench/results/selection-mislabelled.txt
 

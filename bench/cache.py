@@ -125,7 +125,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", default="20%", help="how large the cache is (default 20%%)")
     parser.add_argument("--policies", default=",".join(SIDES), help=f"some of {', '.join(SIDES)}")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch and of the loader (default 1)")
-    parser.add_argument("--throttle", type=int, default=1_000_000, metavar="BYTES_PER_S", help="the link to the store")
+    parser.add_argument("--throttle", type=int, default=5_000_000, metavar="BYTES_PER_S", help="the link to the store")
     parser.add_argument("--latency-ms", type=int, default=1, help="time before the first byte of each read")
     parser.add_argument("--json", action="store_true", help="print a JSON line per side instead of the table")
     parser.add_argument("--out", type=Path, help="write command, machine and table to this file too")

@@ -181,6 +181,8 @@ MODELS = {
     "mlpnet": Training(MLPNet, lambda: MLPNet(64), 0.05, 0.0, 0.0),
     "convnet": Training(ConvNet, lambda: ConvNet(5), 0.03, 0.0, 0.0),
     "resnet": Training(ResNet, lambda: ResNet(6), 0.2, 5e-4, 0.1),
+    # Large enough, and left alone enough, to fit its training data, as the networks that people train are.
+    "resnet24": Training(lambda: ResNet(24), lambda: ResNet(12), 0.1, 0.0, 0.1),
 }
 
 

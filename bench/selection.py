@@ -3,6 +3,7 @@
     make bench-selection
     .venv/bin/python bench/selection.py --data mnist --model convnet --epochs 15 --seeds 3
     .venv/bin/python bench/selection.py --data bench/work/cifar10 --model resnet --methods uniform,weighted --json
+    .venv/bin/python bench/selection.py --data cifar10 --model resnet24 --epochs 60 --plain     # no crops, no flips
     .venv/bin/python bench/selection.py --data mnist --model convnet --sweep            # by training data only
 
 Trains through gristmill.torch.Loader (bench/selection_train.py says how and what is timed). --data is a folder with the
@@ -112,6 +113,7 @@ class State:
             "threads": plan.threads,
             "throttle": plan.throttle_bytes_per_s,
             "version": gristmill.__version__,
+            **({"plain": True} if plan.data.plain else {}),
         }
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
         self.path = WORK / f"selection-{plan.data.train.name}-{plan.model}-{plan.epochs}-{digest}.jsonl"
@@ -222,6 +224,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--throttle", type=int, default=0, metavar="BYTES_PER_S", help="read from a store this slow")
     parser.add_argument("--holdout", action="store_true", help="judge by 5,000 training samples that are not trained")
     parser.add_argument("--sweep", action="store_true", help="compare constants of the methods; implies --holdout")
+    parser.add_argument("--plain", action="store_true", help="CIFAR-10 as it is, without random crops and flips")
     parser.add_argument("--mislabel", type=float, default=0.0, metavar="SHARE", help="flip this share of the labels")
     parser.add_argument("--fresh", action="store_true", help="forget kept trainings, as after a change of the engine")
     parser.add_argument("--json", action="store_true", help="print a JSON line per method instead of the table")
@@ -233,6 +236,8 @@ def arguments() -> argparse.Namespace:
             parser.error(f"--{name} must be at least 1")
     if not 0 <= args.mislabel < 1:
         parser.error("--mislabel must be from 0 to below 1")
+    if args.plain and not args.model.startswith("resnet"):
+        parser.error("--plain is for CIFAR-10 and the resnets: the other sets are never cropped or flipped")
     if args.throttle < 0:
         parser.error("--throttle must be at least 0")
     return args
@@ -246,7 +251,7 @@ def main() -> None:
     if FEWER in names and "weighted" not in names[: names.index(FEWER)]:
         raise SystemExit("fewer needs weighted before it: its epochs are cut to what weighted cost")
     torch.set_num_threads(args.threads)
-    data = prepare(args.data, args.holdout or args.sweep, args.mislabel)
+    data = prepare(args.data, args.holdout or args.sweep, args.mislabel, args.plain)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
     state = State(plan, args.fresh)
     finished = run(plan, methods, args.seeds, state)
@@ -257,9 +262,10 @@ def main() -> None:
         print("nothing is finished yet", file=sys.stderr)
         raise SystemExit(130)
     judge = "a slice of the training data" if args.holdout or args.sweep else "the test data"
+    shown_as = ", without crops and flips" if data.plain else ""
     lines = [
         f"command: python bench/selection.py {shlex.join(sys.argv[1:])}",
-        f"{data.name}, {data.samples:,} training samples, {args.model}, {plan.epochs} epochs, judged by {judge}",
+        f"{data.name}, {data.samples:,} training samples, {args.model}, {plan.epochs} epochs{shown_as}, judged by {judge}",
         f"{platform.machine()}, {args.threads} thread(s), torch {torch.__version__}, gristmill {gristmill.__version__}",
         "" if finished else "interrupted: not every method has every seed",
         text(table),
@@ -270,7 +276,7 @@ def main() -> None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(shown + "\n")
     if args.svg is not None:
-        title = f"{data.name}, {args.model}, {plan.epochs} epochs"
+        title = f"{data.name}, {args.model}, {plan.epochs} epochs{shown_as}"
         args.svg.parent.mkdir(parents=True, exist_ok=True)
         args.svg.write_text(svg(table, title))
     if not finished:

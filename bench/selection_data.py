@@ -40,9 +40,11 @@ class Data:
     name: str
     train: Path
     judged: Path
-    train_recipe: str
+    train_recipe: str | list[Mapping[str, Any]]
     judged_recipe: str | list[Mapping[str, Any]]
     samples: int
+    #: Whether pictures that are usually cropped and flipped are shown as they are.
+    plain: bool = False
 
 
 def folder_of(named: str) -> Path:
@@ -106,7 +108,7 @@ def flipped(labels: Bytes, share: float) -> Bytes:
     return changed
 
 
-def prepare(named: str, holdout: bool, mislabel: float) -> Data:
+def prepare(named: str, holdout: bool, mislabel: float, plain: bool = False) -> Data:
     """The set as plain files: judged by its test part, or by a slice of the training part that is then not trained."""
     source = folder_of(named)
     name = source.name if Path(named).is_dir() else named
@@ -128,5 +130,6 @@ def prepare(named: str, holdout: bool, mislabel: float) -> Data:
         os.replace(growing, folder)
     images, labels = read(folder, train=True)
     if images.shape[1] == RECORD_BYTES - 1:
-        return Data(name, folder, folder / "test_batch.bin", "cifar-train", CIFAR_JUDGED, len(labels))
+        recipe = CIFAR_JUDGED if plain else "cifar-train"
+        return Data(name, folder, folder / "test_batch.bin", recipe, CIFAR_JUDGED, len(labels), plain)
     return Data(name, folder, folder / "t10k-images-idx3-ubyte", "mnist", "mnist", len(labels))

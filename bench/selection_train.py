@@ -96,6 +96,7 @@ class Learner:
             momentum=training.momentum,
             weight_decay=training.weight_decay,
             nesterov=True,
+            fused=True,  # one pass over the weights instead of four: of a small network's step that is a good part
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
