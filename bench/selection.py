@@ -265,7 +265,8 @@ def main() -> None:
     shown_as = ", without crops and flips" if data.plain else ""
     lines = [
         f"command: python bench/selection.py {shlex.join(sys.argv[1:])}",
-        f"{data.name}, {data.samples:,} training samples, {args.model}, {plan.epochs} epochs{shown_as}, judged by {judge}",
+        f"{data.name}, {data.samples:,} training samples, {args.model}, {plan.epochs} epochs{shown_as}, "
+        f"judged by {judge}",
         f"{platform.machine()}, {args.threads} thread(s), torch {torch.__version__}, gristmill {gristmill.__version__}",
         "" if finished else "interrupted: not every method has every seed",
         text(table),

@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gristmill import _gristmill
+from gristmill.arguments import cache_settings, check_classes, recipe_text, split_settings, whole
 from gristmill.errors import ConfigError, GristmillError
 from gristmill.exchange import Exchange, exchange_settings, patience_of, refuse
 from gristmill.page import Shown, page_settings, report_path, steer_settings
@@ -52,77 +53,6 @@ class Batch(Generic[A]):
     def __repr__(self) -> str:
         shape = tuple(self.images.shape) if hasattr(self.images, "shape") else f"{len(self.images)} samples"  # type: ignore[arg-type]
         return f"Batch(images={shape}, labels={len(self.labels)})"  # type: ignore[arg-type]
-
-
-class LoaderArguments(TypedDict, total=False):
-    """What every loader takes by name; :class:`Loader` says what each means."""
-
-    recipe: str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | None
-    batch_size: int
-    shuffle: bool
-    drop_last: bool
-    num_workers: int | None
-    prefetch_factor: int | None
-    seed: int
-    rank: int | None
-    world_size: int | None
-    uneven: str
-    on_bad: str
-    selection: str | Mapping[str, Any] | None
-    families: str
-    epochs: int | None
-    cache: str | int | None
-    split: str | None
-    exchange: float | str | None
-    hold: str | PathLike[str] | None
-    steer: str | None
-    pin: str | Iterable[str] | None
-    page: bool | str | None
-    report: str | PathLike[str] | None
-    transform: Callable[[Any], Any] | None
-    collate_fn: Callable[[list[tuple[Any, Any]]], Any] | None
-    config: str | PathLike[str] | None
-    settings: Mapping[str, Any] | None
-    rebuild: bool
-
-
-def recipe_text(recipe: str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | None) -> str | None:
-    """A recipe as the engine takes it: a preset's name, a file's path, or ops as JSON."""
-    if recipe is None:
-        return None
-    if isinstance(recipe, Mapping):
-        return json.dumps(recipe)
-    if isinstance(recipe, list):
-        return json.dumps({"op": recipe})
-    if isinstance(recipe, (str, os.PathLike)):
-        return os.fspath(recipe)
-    raise ConfigError(f"recipe is a {type(recipe).__name__}; it must be a name, a path, or a list of ops")
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number that is at least ``least``."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number")
-    number = value.__index__()
-    if number < least:
-        raise ConfigError(f"{name} is {number}; it must be at least {least}")
-    return int(number)
-
-
-def cache_settings(cache: str | int | None) -> dict[str, str]:
-    """The setting that ``cache`` stands for; none leaves it to the config."""
-    if cache is None:
-        return {}
-    return {"cache.size": cache if isinstance(cache, str) else str(whole("cache", cache, 1))}
-
-
-def split_settings(split: str | None) -> dict[str, str]:
-    """The setting that ``split`` stands for; none leaves it to the config."""
-    if split is None:
-        return {}
-    if not isinstance(split, str):
-        raise ConfigError(f"split is {split!r}; it must be a name such as 'auto' or 'none'")
-    return {"split.policy": split}
 
 
 class Loader(Shown, Chooser, Generic[A]):
@@ -258,12 +188,14 @@ class Loader(Shown, Chooser, Generic[A]):
         self._collate_fn = collate_fn
         self._shuffle = bool(shuffle)
         self._epoch = 0
+        self._epochs = epochs
         self._batch = 0
         self._resuming = False
         self._running: _gristmill.Epoch | None = None
         self._last_report: Report | None = None
         self._closed = False
         self._show(self._engine, written, epochs)
+        check_classes(self.classes, source)
 
     # What a subclass for another framework changes.
 
@@ -368,8 +300,7 @@ class Loader(Shown, Chooser, Generic[A]):
                     self._page.live(running, self._batch)
                 yield made
             self._check_current(running)
-            if self._page is not None:
-                self._flush()
+            self._check_heard()
             self._next_epoch()
             if self._page is not None:
                 running.close()

@@ -16,7 +16,7 @@ from typing import Any
 from gristmill import _gristmill
 from gristmill.errors import ConfigError
 
-__all__ = ["Shown", "page_settings", "steer_settings"]
+__all__ = ["Shown", "page_settings", "steer_settings", "warn"]
 
 #: Where a page is when it is asked for without an address.
 LISTEN = "127.0.0.1:7078"
@@ -63,7 +63,7 @@ def report_path(report: str | PathLike[str] | None) -> str | None:
     return os.path.abspath(path)
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     """Warns with the line of the user's that led here."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gristmill":
@@ -73,7 +73,7 @@ def _warn(text: str) -> None:
 
 def _finish(page: _gristmill.Page) -> None:
     if trouble := page.finish():
-        _warn(trouble)
+        warn(trouble)
 
 
 class Shown:
@@ -88,7 +88,7 @@ class Shown:
         if page is None:
             return
         for note in page.notes:
-            _warn(note)
+            warn(note)
         self._page = page
         # Few programs close their loader: what is written at the end is written when Python ends, too.
         self._page_ends = weakref.finalize(self, _finish, page)

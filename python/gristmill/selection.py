@@ -12,6 +12,7 @@ from typing import Any
 from gristmill import _gristmill
 from gristmill.errors import ConfigError, GristmillError
 from gristmill.exchange import PATIENCE_S, Speaker
+from gristmill.page import warn
 from gristmill.peers import mpi_is_here, peers_here
 
 __all__ = ["Chooser", "selection_settings"]
@@ -34,7 +35,9 @@ def selection_settings(selection: str | Mapping[str, Any] | None, families: str,
             for key, value in selection.items()
         }
     else:
-        raise ConfigError(f"selection is {selection!r}; it must be a name or a mapping with its kind and options")
+        raise ConfigError(
+            f"selection is {selection!r}; it must be a name ('uniform' trains on everything) or a mapping with its kind"
+        )
     if families != "off":
         settings["selection.families"] = families
     if epochs is not None:
@@ -52,6 +55,11 @@ class Chooser:
     _page: _gristmill.Page | None = None
     _rank_world: tuple[int, int]
     _epoch: int
+    #: Batches of this epoch that were handed over, where that is known, and how many epochs the run has.
+    _batch: int = 0
+    _epochs: int | None = None
+    #: Whether anything was learned, or its absence was said.
+    _heard: bool = False
 
     #: The way to the other ranks, once it was needed.
     _speaker: Speaker | None = None
@@ -79,6 +87,17 @@ class Chooser:
             return
         choice.merge(list(self._gather(choice.pending())))
 
+    def _check_heard(self) -> None:
+        """After a whole epoch: says so if nothing was learned in it, as that is easily forgotten."""
+        self._flush()
+        kind = self.selection.get("kind", "uniform")
+        if not self._heard and kind != "uniform":
+            warn(
+                f"selection={kind!r} was told nothing about this epoch, so that everything is trained: make "
+                "loader.loss(logits, batch) your loss, or call loader.feedback (feedback_arrays) for each batch"
+            )
+            self._heard = True
+
     def _flush(self) -> None:
         """Hands over feedback that is still on its way from a device."""
 
@@ -92,6 +111,17 @@ class Chooser:
     def proxy_phase(self) -> bool:
         """Whether the epoch under way, or else the next one, is for the small model of ``selection="proxy"``."""
         return self._choice is not None and self._epoch < self._choice.proxy_epochs
+
+    @property
+    def progress(self) -> float:
+        """How much of the run is behind, 0 to 1, for schedules that move with every batch: epochs differ in length.
+
+        It takes ``epochs``. A :class:`gristmill.torch.Sampler` counts what was asked for, ahead of training.
+        """
+        if self._epochs is None:
+            raise ConfigError("progress needs to know how many epochs the run has: give the loader epochs=")
+        part = self._batch / max(1, len(self)) if self._batch else 0.0  # type: ignore[arg-type]
+        return min(1.0, (self._epoch + part) / self._epochs)
 
     def feedback_arrays(self, ids: Any, p_true: Any, p_rival: Any, loss: Any, entropy: Any = None) -> None:
         """Tells what was learned about a batch, as arrays: probability of the label, the largest other one, loss."""
@@ -113,6 +143,7 @@ class Chooser:
 
     def _hear(self, ids: bytes, columns: bytes, classified: bool = True) -> None:
         """Passes on what was learned. ``classified``: the probabilities are a classifier's and say who was right."""
+        self._heard = True
         if self._choice is not None:
             self._choice.feedback(ids, columns, classified)
         if self._page is not None:

@@ -21,8 +21,9 @@ from torch.utils.data import Sampler as TorchSampler
 from torch.utils.dlpack import from_dlpack
 
 from gristmill import _gristmill
+from gristmill.arguments import LoaderArguments, recipe_text, whole
 from gristmill.errors import ConfigError
-from gristmill.loader import Batch, LoaderArguments, recipe_text, whole
+from gristmill.loader import Batch
 from gristmill.loader import Loader as _Loader
 from gristmill.peers import launcher_rank
 from gristmill.selection import Chooser, selection_settings
@@ -76,7 +77,7 @@ class _Learning(Chooser):
         """
         labels = self._check(logits, batch)
         log_p = torch.log_softmax(logits.float(), 1)
-        each = -log_p.gather(1, labels[:, None])[:, 0]
+        each = -_own(log_p, labels)
         if self._choice is not None or self._page is not None:
             self._tell(log_p.detach(), each.detach(), labels, batch.ids)
         if self._choice is not None:
@@ -89,8 +90,8 @@ class _Learning(Chooser):
     ) -> None:
         """Tells the selection what was learned, for a training loop with a loss of its own.
 
-        Give the ``logits`` of a classifier, or the loss of each sample before any weight. Multiply the loss by
-        ``batch.weights`` yourself.
+        Give the ``logits`` of a classifier, or the loss of each sample before any weight. Weigh it yourself:
+        ``(each * batch.weights).mean()``, the mean over the batch's samples and not over their weights.
         """
         if (logits is None) == (per_sample_loss is None):
             raise ConfigError("feedback takes logits or per_sample_loss: one of them")
@@ -99,7 +100,7 @@ class _Learning(Chooser):
         if logits is not None:
             labels = self._check(logits, batch)
             log_p = torch.log_softmax(logits.detach().float(), 1)
-            self._tell(log_p, -log_p.gather(1, labels[:, None])[:, 0], labels, batch.ids)
+            self._tell(log_p, -_own(log_p, labels), labels, batch.ids)
         elif per_sample_loss is not None:
             each = per_sample_loss.detach().float()
             if each.shape != (len(batch.ids),):
@@ -120,8 +121,12 @@ class _Learning(Chooser):
 
     def _check(self, logits: torch.Tensor, batch: Any) -> torch.Tensor:
         """The labels of a batch where the logits are; an error if the two do not go together."""
+        if not isinstance(logits, torch.Tensor) or not hasattr(batch, "labels"):
+            kinds = f"a {type(logits).__name__} and a {type(batch).__name__}"
+            raise ConfigError(f"{kinds} were given: it takes the model's logits, a tensor, and the loader's batch")
         if logits.ndim != 2 or len(logits) != len(batch.labels):
-            raise ConfigError(f"logits have shape {tuple(logits.shape)} for {len(batch.labels)} labels")
+            wanted = f"({len(batch.labels)}, {self._num_classes or 'classes'})"
+            raise ConfigError(f"logits have shape {tuple(logits.shape)}; this batch needs {wanted}")
         if self._num_classes is not None and logits.shape[1] < self._num_classes:
             raise ConfigError(f"logits have {logits.shape[1]} columns, but there are {self._num_classes} classes")
         labels: torch.Tensor = batch.labels
@@ -157,6 +162,17 @@ class _Learning(Chooser):
 
     def _take(self, ids: torch.Tensor, columns: torch.Tensor, classified: bool) -> None:
         self._hear(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes(), classified)
+
+
+def _own(log_p: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """What each sample's own label has."""
+    try:
+        return log_p.gather(1, labels[:, None])[:, 0]
+    except (IndexError, RuntimeError) as error:
+        if log_p.device.type != "cpu":
+            raise
+        low, high = int(labels.min()), int(labels.max())
+        raise ConfigError(f"labels go from {low} to {high}, but logits have {log_p.shape[1]} columns") from error
 
 
 def _columns(log_p: torch.Tensor, each: torch.Tensor, entropy: bool) -> torch.Tensor:
@@ -347,6 +363,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
         if self._dataset is not None:
             self._num_classes = len(self._dataset.classes) or None
         self._epoch = 0
+        self._epochs = epochs
         self._batch = 0
         self._resuming = False
         self._ids: list[list[int]] = []
@@ -404,6 +421,8 @@ class Sampler(_Learning, TorchSampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         if self._batch > 0 and not self._resuming:
+            if self._batch >= len(self._ids):
+                self._check_heard()
             self._epoch, self._batch = self._epoch + 1, 0
         self._resuming = False
         if self._dataset is not None:

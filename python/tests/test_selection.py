@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,63 @@ def train(loader: Loader, epochs: range) -> list[list[int]]:
             loader.loss(fake_logits(batch.ids, batch.labels, epoch), batch)
         seen.append(ids)
     return seen
+
+
+def test_who_tells_nothing_is_told(idx: str) -> None:
+    load = loader(idx, selection="weighted", epochs=4)
+    next(iter(load))  # a look at a batch is no epoch
+    with pytest.warns(RuntimeWarning, match=r"selection='weighted' was told nothing.*loader\.loss"):
+        list(load)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(load)
+        train(loader(idx, selection="weighted", epochs=4), range(2))
+        list(loader(idx))
+    dataset = Dataset(idx, recipe="mnist")
+    sampler = Sampler(dataset, batch_size=100, selection="weighted", epochs=4)
+    list(sampler)
+    with pytest.warns(RuntimeWarning, match="told nothing"):
+        list(sampler)
+
+
+def test_progress_ends_at_one_however_many_batches_epochs_have(idx: str) -> None:
+    load = loader(idx, selection="weighted", epochs=6)
+    assert load.progress == 0
+    seen = []
+    for epoch in range(6):
+        for batch in load:
+            seen.append(load.progress)
+            load.loss(fake_logits(batch.ids, batch.labels, epoch), batch)
+    assert seen == sorted(seen)
+    assert seen[-1] == load.progress == 1
+    assert len(seen) < 6 * len(loader(idx)), "epochs got shorter"
+    with pytest.raises(ConfigError, match="epochs="):
+        _ = loader(idx).progress
+
+
+def test_the_folder_above_is_noticed(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        (tmp_path / part / "cat").mkdir(parents=True)
+        (tmp_path / part / "cat" / "a.jpg").write_bytes(b"not looked at")
+    with pytest.warns(RuntimeWarning, match="train and val, parts of a data set"):
+        Loader(tmp_path, settings={"catalog.folder": str(tmp_path / "catalogs")})
+
+
+def test_what_is_no_logits_or_no_batch_is_named(idx: str) -> None:
+    load = loader(idx, selection="weighted")
+    batch = next(iter(load))
+    logits = fake_logits(batch.ids, batch.labels, 0)
+    for wrong, word in (
+        ((logits, batch.labels), "a Tensor and a Tensor"),
+        (((logits, logits), batch), "a tuple and a Batch"),
+        ((batch, logits), "a Batch and a Tensor"),
+        ((logits[:, 0], batch), r"this batch needs \(100, 10\)"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            load.loss(*wrong)
+    for typed, meant in (("wieghted", "weighted"), ("off", "uniform")):
+        with pytest.raises(ConfigError, match=f"did you mean {meant}"):
+            loader(idx, selection=typed)
 
 
 def test_weighted_skips_and_the_survivors_carry_the_weight(idx: str) -> None:
@@ -274,7 +332,8 @@ def test_what_is_no_number_is_not_hidden_and_wrong_labels_are_refused() -> None:
     log_p = torch.log_softmax(torch.tensor([[0.0, float("nan")], [1.0, 2.0]]), 1)
     rows = _gristmill.learned(log_p.numpy().tobytes(), torch.tensor([0, 1]).numpy().tobytes(), 2, False)
     values = torch.frombuffer(bytearray(rows), dtype=torch.float32).reshape(3, 2)
-    assert values[:, 0].isnan().all() and values[:, 1].isfinite().all()
+    assert values[:, 0].isnan().all()
+    assert values[:, 1].isfinite().all()
     for labels, word in ((torch.tensor([0, 2]), "not below"), (torch.tensor([0]), "do not go")):
         with pytest.raises(ConfigError, match=word):
             _gristmill.learned(log_p.numpy().tobytes(), labels.numpy().tobytes(), 2, False)

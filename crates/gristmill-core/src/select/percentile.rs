@@ -107,7 +107,7 @@ pub(super) fn keep(
 pub(super) fn stale(options: &BiggestLoser, context: &Context<'_>) -> Pick {
     if !is_stale(options, context.epoch) {
         let what = if forwards_all(options, context.epoch) {
-            "forwarded, the biggest losses trained"
+            "forwarded, for the biggest losses to be trained"
         } else {
             "trained"
         };
@@ -124,7 +124,7 @@ pub(super) fn is_full(options: &Iis, epoch: u64) -> bool {
 /// iCACHE's sampling.
 pub(super) fn iis(options: &Iis, context: &Context<'_>) -> Pick {
     if is_full(options, context.epoch) {
-        let reason = format!("a full epoch: the first {} and every {}th are", options.warmup, options.reuse);
+        let reason = format!("a full epoch: the first {} are, and one in {}", options.warmup, options.reuse);
         return Pick::all(context.samples(), reason);
     }
     take(context, options.history as usize, options.power, "by the percentile of the last known loss")

@@ -264,7 +264,8 @@ fn jobs_of_one_seed_meet_what_they_have_in_common_in_one_order() {
 fn weighted_makes_smaller_batches_of_the_same_weight() {
     let usual = Shape::single(64);
     for (least, shrunk) in [("0.01", true), ("1", false)] {
-        let mut selector = selector("weighted", &[("batch_least", least)], facts(vec![0; 6_400], 3, None));
+        let options = [("batch_least", least), ("least", "0.2"), ("weight_max", "5")];
+        let mut selector = selector("weighted", &options, facts(vec![0; 6_400], 3, None));
         let chosen = run(&mut selector, 0..4, &Readings::default()).pop().unwrap();
         let plan =
             crate::plan::Plan::weighted(chosen.ids.clone(), chosen.weights.clone(), chosen.shape(usual))
@@ -309,7 +310,7 @@ fn weighted_adds_the_noise_it_may_with_and_without_cost() {
         // Sizes over three orders of magnitude, which have nothing to do with the difficulty.
         let sizes = (0..20_000_u32).map(|id| 100 << ((id.wrapping_mul(40_503) >> 7 & 1_023) / 103)).collect();
         let facts = Facts { sizes, ..facts(vec![0; 20_000], 3, None) };
-        let options = [("batch_least", "1"), ("weight_max", "1000"), ("least", "0.01")];
+        let options = [("noise", "0.1"), ("batch_least", "1"), ("weight_max", "1000"), ("least", "0.01")];
         let mut selector = selector("weighted", &options, facts);
         let all: Vec<u32> = selector.begin(0, &Readings::default()).unwrap().ids.clone();
         train(&mut selector, &all, 4);

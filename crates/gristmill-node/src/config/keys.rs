@@ -8,6 +8,7 @@ use crate::loader::OnBad;
 use crate::selection::FamilyUse;
 use crate::store::RetryOptions;
 use gristmill_core::cache::Policy;
+use gristmill_core::nearest::nearest;
 use gristmill_core::plan::Uneven;
 use gristmill_core::select::Selection;
 
@@ -418,8 +419,15 @@ fn show_uneven(uneven: Uneven) -> String {
 }
 
 fn selection_kind(text: &str) -> Result<String, String> {
-    let known = Selection::NAMES.contains(&text);
-    known.then(|| text.to_string()).ok_or_else(|| format!("one of {}", Selection::NAMES.join(", ")))
+    if Selection::NAMES.contains(&text) {
+        return Ok(text.to_string());
+    }
+    let meant = match text {
+        "off" | "none" | "all" | "false" => Some("uniform"),
+        text => nearest(text, Selection::NAMES),
+    };
+    let rest = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+    Err(format!("one of {}{rest}", Selection::NAMES.join(", ")))
 }
 
 fn families(text: &str) -> Result<FamilyUse, String> {

