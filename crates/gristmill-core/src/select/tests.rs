@@ -199,9 +199,10 @@ fn cost_has_a_vote_when_training_waits_for_io() {
     let mut times = ReadTimes::default();
     [(500, 0.01), (800, 0.016), (1_100, 0.022)].iter().for_each(|&(bytes, s)| times.note(bytes, s));
     let io = Readings { io_bound: true, times };
-    for (name, options) in
-        [("bucket", vec![("warmup", "1"), ("relax", "1"), ("smoothing", "0")]), ("weighted", vec![])]
-    {
+    for (name, options) in [
+        ("bucket", vec![("warmup", "1"), ("relax", "1"), ("smoothing", "0")]),
+        ("weighted", vec![("noise", "0.1")]),
+    ] {
         let mean_size = |readings: &Readings| {
             let mut selector = selector(name, &options, facts(vec![0; 4_000], 3, None));
             let chosen = run(&mut selector, 0..4, readings).pop().unwrap();
