@@ -61,7 +61,7 @@ def test_who_tells_nothing_is_told(idx: str) -> None:
 
 
 def test_progress_ends_at_one_however_many_batches_epochs_have(idx: str) -> None:
-    load = loader(idx, selection="weighted", epochs=6)
+    load = loader(idx, selection={"kind": "weighted", "batch_least": 1}, epochs=6)
     assert load.progress == 0
     seen = []
     for epoch in range(6):
