@@ -16,6 +16,7 @@ __all__ = [
     "Reader",
     "__version__",
     "exchange_patience_ms",
+    "learned",
     "order",
     "refusal",
 ]
