@@ -251,10 +251,10 @@ impl Default for Weighted {
         Weighted {
             warmup: 1,
             full_share: 0.05,
-            noise: 0.3,
+            noise: 0.2,
             early: 1.0,
-            least: 0.05,
-            weight_max: 3.0,
+            least: 0.2,
+            weight_max: 5.0,
             batch_least: 0.5,
             smoothing: 0.0,
             cost: true,
