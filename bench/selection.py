@@ -184,11 +184,18 @@ class Progress:
         print(f"{start}{self.shown}: {line}", file=sys.stderr, flush=True)
 
 
-def fewer_epochs(plan: Plan, state: State, seed: int) -> int:
+def weighted_before(names: list[str]) -> str:
+    """The `weighted`, perhaps with options, whose cost `fewer` is cut to: the first one before it."""
+    for name in names[: names.index(FEWER)]:
+        if name.partition(":")[0] == "weighted":
+            return name
+    raise SystemExit("fewer needs weighted before it: its epochs are cut to what weighted cost")
+
+
+def fewer_epochs(plan: Plan, state: State, methods: list[Method], seed: int) -> int:
     """How many uniform epochs cost what `weighted` cost with this seed."""
-    weighted = state.find("weighted", seed)
-    if weighted is None:
-        raise SystemExit("fewer needs weighted before it: its epochs are cut to what weighted cost")
+    weighted = state.find(weighted_before([method.name for method in methods]), seed)
+    assert weighted is not None, "methods are trained in their order"
     return max(1, min(plan.epochs, round(weighted.trained / plan.data.samples)))
 
 
@@ -199,7 +206,7 @@ def run(plan: Plan, methods: list[Method], seeds: int, state: State) -> bool:
     try:
         for place, (seed, method) in enumerate(jobs):
             progress.begin(place)
-            epochs = fewer_epochs(plan, state, seed) if method.name == FEWER else plan.epochs
+            epochs = fewer_epochs(plan, state, methods, seed) if method.name == FEWER else plan.epochs
 
             def told(done: int, of: int, place: int = place) -> None:
                 progress.epoch(place, done, of)
@@ -248,8 +255,8 @@ def main() -> None:
     asked = args.methods.split(",") if args.methods else SWEEP if args.sweep else list(METHODS)
     methods = [method_of(name) for name in dict.fromkeys([BASE, *asked])]
     names = [method.name for method in methods]
-    if FEWER in names and "weighted" not in names[: names.index(FEWER)]:
-        raise SystemExit("fewer needs weighted before it: its epochs are cut to what weighted cost")
+    if FEWER in names:
+        weighted_before(names)
     torch.set_num_threads(args.threads)
     data = prepare(args.data, args.holdout or args.sweep, args.mislabel, args.plain)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
