@@ -115,6 +115,7 @@ class _Learning(Chooser):
             raise ConfigError(f"per_sample_loss has shape {tuple(per_sample_loss.shape)} for {count} samples")
         if self._choice is None:
             return torch.ones(count, dtype=torch.bool)
+        self._heard = True  # losses are what it goes by
         losses = per_sample_loss.detach().float().cpu().numpy().tobytes()
         kept = self._choice.keep(batch.ids.cpu().numpy().tobytes(), losses)
         return torch.frombuffer(bytearray(kept), dtype=torch.bool)

@@ -53,6 +53,9 @@ def test_who_tells_nothing_is_told(idx: str) -> None:
         list(load)
         train(loader(idx, selection="weighted", epochs=4), range(2))
         list(loader(idx))
+        losers = loader(idx, selection="biggest-loser")
+        for batch in losers:
+            losers.keep(batch, torch.ones(len(batch.ids)))
     dataset = Dataset(idx, recipe="mnist")
     sampler = Sampler(dataset, batch_size=100, selection="weighted", epochs=4)
     list(sampler)
