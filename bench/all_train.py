@@ -98,12 +98,12 @@ class Outcome:
 def scene(letter: str, link_bytes_per_s: int, latency_ms: int, accelerator: float | None) -> Scene:
     """Makes the data of a scenario, once."""
     if letter == "a":
-        folders = {name: WORK / f"all-pasted-{name}" for name in ("train", "val")}
-        made = ((2_000, 1, "4000-train"), (1_000, 2, "1000-test"))
+        folders = {name: WORK / f"all-pasted-4000-{name}" for name in ("train", "val")}
+        made = ((4_000, 1, "4000-train"), (1_000, 2, "1000-test"))
         for (name, folder), (count, seed, part) in zip(folders.items(), made, strict=True):
             if not folder.exists():
                 folder.parent.mkdir(parents=True, exist_ok=True)
-                subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed), "95", part], check=True)
+                subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed), "100", part], check=True)
                 print(f"{name}: {count} pictures made of the shipped ones", flush=True)
         rate = accelerator or 4_000
         return Scene(

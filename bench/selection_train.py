@@ -200,18 +200,23 @@ def train(plan: Plan, method: str, selection: Selection, families: str, seed: in
     learner = Learner(training, seed, epochs)
     proxy: Learner | None = None
     kept = Kept(training.batch)
-    kind = selection if isinstance(selection, str) else selection["kind"]
+    options = {"kind": selection} if isinstance(selection, str) else dict(selection)
+    # Batch norm goes by the weights of samples, unless a comparison wants to know what that brings.
+    plain_norm = options.pop("norm", "weighted") == "plain"
+    kind = options["kind"]
     loader = Loader(
         plan.data.train,
         recipe=plan.data.train_recipe,
         batch_size=training.batch,
         seed=seed,
         num_workers=plan.threads,
-        selection=selection,
+        selection=options,
         families=families,
         epochs=epochs,
         settings=plan.settings(),
     )
+    if not plain_norm:
+        loader.weigh(learner.model)
     with closing(loader):
         epoch = ahead = 0
         while epoch < epochs:

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.utils.data import Dataset as TorchDataset
@@ -25,6 +25,8 @@ from gristmill.arguments import LoaderArguments, recipe_text, whole
 from gristmill.errors import ConfigError
 from gristmill.loader import Batch
 from gristmill.loader import Loader as _Loader
+from gristmill.norm import BatchWeights, mixes_samples, weigh
+from gristmill.page import warn
 from gristmill.peers import launcher_rank
 from gristmill.selection import Chooser, selection_settings
 
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Dataset", "Loader", "Sampler"]
 
+_Model = TypeVar("_Model", bound=torch.nn.Module)
+
 #: Readers of a parent process, kept so that a forked child never closes what is not its own.
 _inherited: list[_gristmill.Reader] = []
+#: Selections that give samples weights.
+_WEIGHING = ("weighted", "infobatch")
 #: Above so many predictions tensor operations are as good, and need no copy of them.
 _NATIVE_MAX = 1 << 20
 
@@ -58,6 +64,24 @@ class _Learning(Chooser):
     _copied: Any = None
     _num_classes: int | None = None
     _entropy: bool = False
+    #: Whether the model was looked at: does it normalise by whoever is in a batch?
+    _looked: bool = False
+    #: The weights that the model's batch norms go by, if they do.
+    _batch_weights: BatchWeights | None = None
+
+    def _look(self, outcome: torch.Tensor) -> None:
+        """Once, at the first training step: a model without batch norm bears a bolder selection."""
+        if self._looked or self._choice is None or not outcome.requires_grad:
+            return
+        self._looked = True
+        mixes = mixes_samples(outcome)
+        if mixes is False:
+            self._choice.alone()
+        elif mixes and self._batch_weights is None and self.selection.get("kind") in _WEIGHING:
+            warn(
+                "the model has batch norm, which goes by the samples that were chosen and not by all: call "
+                "loader.weigh(model) before training, so that it goes by their weights"
+            )
 
     def _can_gather(self) -> bool:
         return _has_process_group() or super()._can_gather()
@@ -76,6 +100,7 @@ class _Learning(Chooser):
         comes back.
         """
         labels = self._check(logits, batch)
+        self._look(logits)
         log_p = torch.log_softmax(logits.float(), 1)
         each = -_own(log_p, labels)
         if self._choice is not None or self._page is not None:
@@ -99,9 +124,11 @@ class _Learning(Chooser):
             return
         if logits is not None:
             labels = self._check(logits, batch)
+            self._look(logits)
             log_p = torch.log_softmax(logits.detach().float(), 1)
             self._tell(log_p, -_own(log_p, labels), labels, batch.ids)
         elif per_sample_loss is not None:
+            self._look(per_sample_loss)
             each = per_sample_loss.detach().float()
             if each.shape != (len(batch.ids),):
                 raise ConfigError(f"per_sample_loss has shape {tuple(each.shape)} for {len(batch.ids)} samples")
@@ -206,6 +233,27 @@ class Loader(_Learning, _Loader[torch.Tensor]):
         self._pin = pin_memory is not False and torch.cuda.is_available()
         self._num_classes = len(self.classes) or None
         self._entropy = self._choice is not None and self._choice.wants_entropy
+
+    def weigh(self, model: _Model) -> _Model:
+        """Has the model's batch norms count samples by their weights, in place, and gives the model back.
+
+        A selection that trains easy samples rarely gives them more weight; batch norm would otherwise normalise by the
+        hard ones, which are many, and the model is then used on all. Call it once, before training, on the model that
+        the loader's batches go through whole. Without weights (a full epoch, a selection without them, ``eval()``) they
+        are the batch norms that they were. ``SyncBatchNorm`` stays as it is.
+
+        >>> loader = Loader(DATA, recipe="mnist", batch_size=100, selection="weighted")
+        >>> model = loader.weigh(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(784)))
+        """
+        self._batch_weights = self._batch_weights or BatchWeights()
+        weigh(model, self._batch_weights)
+        return model
+
+    def _make(self, batch: _gristmill.Batch) -> Any:
+        made = super()._make(batch)
+        if self._batch_weights is not None:
+            self._batch_weights.note(from_dlpack(batch.weights()))
+        return made
 
     def _rank(self) -> tuple[int, int]:
         return _process_group_rank()

@@ -107,6 +107,11 @@ impl Choice {
         report.transpose().map_err(|e| named(py, "GristmillError", &e.to_string()))
     }
 
+    /// The model treats every sample by itself, without batch norm: a selection may be bolder with it.
+    fn alone(&self) {
+        self.inner.alone();
+    }
+
     /// Takes what the trainer says: ids as int64, and rows of float32: `p_true`, `p_rival`, loss and perhaps entropy.
     #[pyo3(signature = (ids, columns, classified=true))]
     fn feedback(&self, py: Python<'_>, ids: &[u8], columns: &[u8], classified: bool) -> PyResult<()> {

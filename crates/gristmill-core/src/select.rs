@@ -24,7 +24,7 @@ mod tests;
 mod weighted;
 
 pub use options::{
-    ActiveBias, BiggestLoser, Bucket, Criteria, Iis, InfoBatch, Online, Proxy, Selection, Weighted,
+    ActiveBias, BiggestLoser, Bounds, Bucket, Criteria, Iis, InfoBatch, Online, Proxy, Selection, Weighted,
 };
 pub use standing::Standing;
 
@@ -146,6 +146,8 @@ pub struct Selector {
     /// One bit per sample: served in this epoch.
     served: Vec<u64>,
     probe: probe::Probe,
+    /// Whether the model is known to treat every sample by itself.
+    alone: bool,
 }
 
 impl Selector {
@@ -186,7 +188,14 @@ impl Selector {
         let served = vec![0; samples.div_ceil(64)];
         let mean_bytes = facts.sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / samples as f64;
         let (chosen, probe) = (None, probe::Probe::default());
-        Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen, served, probe })
+        let alone = false;
+        Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen, served, probe, alone })
+    }
+
+    /// The model that is trained treats every sample by itself: it has no batch norm, which would go by whoever is in the
+    /// batch. Counts from the next epoch that begins.
+    pub fn alone(&mut self) {
+        self.alone = true;
     }
 
     /// How it selects.
@@ -309,7 +318,7 @@ impl Selector {
             return Pick::all(samples, if before.is_none() { first } else { silent });
         }
         let (facts, scores, probe) = (&self.facts, &self.scores, &self.probe);
-        let context = Context { facts, scores, epoch, before, readings, probe, guard };
+        let context = Context { facts, scores, epoch, before, readings, probe, guard, alone: self.alone };
         match (&self.selection, &mut self.memory) {
             // Its buckets move on in a full epoch, too.
             (Selection::Bucket(options), Memory::Bucket(memory)) => {
@@ -441,6 +450,8 @@ struct Context<'a> {
     probe: &'a probe::Probe,
     /// Why the epoch has everything, if the guard asks for that.
     guard: &'a str,
+    /// Whether the model is known to treat every sample by itself.
+    alone: bool,
 }
 
 impl Context<'_> {

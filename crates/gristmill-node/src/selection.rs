@@ -327,6 +327,11 @@ impl Choice {
         self.lock().selector.unjudged();
     }
 
+    /// The model treats every sample by itself: a selection may be bolder with it.
+    pub fn alone(&self) {
+        self.lock().selector.alone();
+    }
+
     /// Takes what the trainer says about a batch.
     pub fn feedback(&self, said: &Feedback<'_>) -> Result<()> {
         let mut state = self.lock();

@@ -70,13 +70,22 @@ impl Mlp {
         self.last.outputs()
     }
 
-    /// The logits of the samples in `x`, row after row.
+    /// Whether every sample is treated by itself: there is no batch norm, which would go by whoever is in the batch.
+    pub fn alone(&self) -> bool {
+        self.hidden.is_empty()
+    }
+
+    /// The logits of the samples in `x`, row after row; while training all of them count alike in batch norm.
     pub fn forward(&mut self, x: &[f32], mode: Mode) -> &[f32] {
+        self.forward_weighted(x, mode, &[])
+    }
+
+    fn forward_weighted(&mut self, x: &[f32], mode: Mode, weights: &[f32]) -> &[f32] {
         let rows = x.len() / self.inputs;
         let mut input = x;
         for Hidden { dense, norm, out } in &mut self.hidden {
             dense.forward(input, rows, out);
-            norm.forward(out, mode);
+            norm.forward(out, mode, weights);
             out.iter_mut().for_each(|y| *y = y.max(0.0));
             input = out;
         }
@@ -91,9 +100,9 @@ impl Mlp {
         softmax_cross_entropy(&mut self.logits, classes, labels, weights, facts)
     }
 
-    /// Forward, loss and gradient of one batch in training mode; gives back the loss.
+    /// Forward, loss and gradient of one batch in training mode; gives back the loss. Weights count in batch norm, too.
     pub fn learn(&mut self, x: &[f32], labels: &[u32], weights: &[f32], facts: &mut Facts) -> f64 {
-        self.forward(x, Mode::Train);
+        self.forward_weighted(x, Mode::Train, weights);
         let loss = self.judge(labels, weights, facts);
         self.backward(x);
         loss

@@ -229,15 +229,16 @@ pub struct Weighted {
     pub warmup: u32,
     /// The share of epochs at the end that train on everything.
     pub full_share: f64,
-    /// The noise that skipping may add, as a share of the noise there is.
-    pub noise: f64,
+    /// The noise that skipping may add, as a share of the noise there is; none goes by [`Weighted::bounds`].
+    pub noise: Option<f64>,
     /// How many times that in the first epoch, falling evenly to once in the last: what noise does early, while the
     /// model moves in large steps, is soon forgotten. It takes a run whose epochs are known.
     pub early: f64,
-    /// The least chance of being trained in an epoch.
-    pub least: f64,
-    /// The most that a sample may weigh. Beyond it the easiest samples count less than they would in a full epoch.
-    pub weight_max: f64,
+    /// The least chance of being trained in an epoch; none goes by [`Weighted::bounds`].
+    pub least: Option<f64>,
+    /// The most that a sample may weigh. Beyond it the easiest samples count less than they would in a full epoch. None
+    /// goes by [`Weighted::bounds`].
+    pub weight_max: Option<f64>,
     /// The smallest batch, as a share of the usual one; 1 keeps batches whole, and an epoch has fewer of them.
     pub batch_least: f64,
     /// How much of the old threshold stays in the new one.
@@ -251,13 +252,44 @@ impl Default for Weighted {
         Weighted {
             warmup: 1,
             full_share: 0.05,
-            noise: 0.2,
+            noise: None,
             early: 1.0,
-            least: 0.2,
-            weight_max: 5.0,
+            least: None,
+            weight_max: None,
             batch_least: 0.5,
             smoothing: 0.0,
             cost: true,
+        }
+    }
+}
+
+/// How far `weighted` may go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bounds {
+    /// The noise that skipping may add, as a share of the noise there is.
+    pub noise: f64,
+    /// The least chance of being trained in an epoch.
+    pub least: f64,
+    /// The most that a sample may weigh.
+    pub weight_max: f64,
+}
+
+impl Bounds {
+    /// For models that may have batch norm, which normalises by whoever is in the batch: nobody stays away for long, and
+    /// whoever comes counts for all that did not.
+    const CAREFUL: Bounds = Bounds { noise: 0.2, least: 0.2, weight_max: 5.0 };
+    /// For models that treat every sample by itself: the easiest may stay away for long, and count for less.
+    const BOLD: Bounds = Bounds { noise: 0.3, least: 0.05, weight_max: 3.0 };
+}
+
+impl Weighted {
+    /// The bounds that were set; where none was, by whether the model is known to treat every sample by itself.
+    pub fn bounds(&self, alone: bool) -> Bounds {
+        let usual = if alone { Bounds::BOLD } else { Bounds::CAREFUL };
+        Bounds {
+            noise: self.noise.unwrap_or(usual.noise),
+            least: self.least.unwrap_or(usual.least),
+            weight_max: self.weight_max.unwrap_or(usual.weight_max),
         }
     }
 }

@@ -42,7 +42,8 @@ impl Selector {
                     let bytes = f64::from(self.facts.sizes[id as usize]);
                     if by_cost { (seconds(bytes) / usual) as f32 } else { 1.0 }
                 };
-                let mut wanted = weighted::wanted_of(memory, options, &self.scores, ids, cost);
+                let mut wanted =
+                    weighted::wanted_of(memory, options.bounds(self.alone), &self.scores, ids, cost);
                 let probed = wanted.iter_mut().zip(ids).filter(|(_, id)| self.probe.has(**id as usize));
                 probed.for_each(|(wanted, _)| *wanted = 1.0);
                 wanted
@@ -69,7 +70,7 @@ impl Selector {
         }
         let (facts, scores, probe) = (&self.facts, &self.scores, &self.probe);
         // Whether the guard will ask for everything shows only when the epoch is over.
-        let context = Context { facts, scores, epoch, before, readings, probe, guard: "" };
+        let context = Context { facts, scores, epoch, before, readings, probe, guard: "", alone: self.alone };
         match (&self.selection, &self.memory) {
             (Selection::Bucket(options), Memory::Bucket(memory)) => {
                 if context.whole(options.warmup, options.full_share).is_some() {

@@ -10,7 +10,7 @@ use crate::score::Threshold;
 use crate::steer::guard::Guard;
 
 const MAGIC: &[u8; 8] = b"GRISTSEL";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 impl Selector {
     /// Everything that decides the epochs to come, and the one under way.
@@ -19,6 +19,7 @@ impl Selector {
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, VERSION);
         put_u64(&mut out, self.fingerprint());
+        put_u32(&mut out, u32::from(self.alone));
         put_u64(&mut out, self.scores.unknown);
         for column in [&self.scores.entropy, &self.scores.margin, &self.scores.p_true, &self.scores.loss] {
             put_f32s(&mut out, column);
@@ -103,6 +104,7 @@ impl Selector {
     fn read(&self, input: &mut Input<'_>) -> Option<Selector> {
         let samples = self.scores.len();
         let mut new = self.clone();
+        new.alone = input.u32()? != 0;
         new.scores.unknown = input.u64()?;
         new.scores.entropy = input.f32s(samples)?;
         new.scores.margin = input.f32s(samples)?;

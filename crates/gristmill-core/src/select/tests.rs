@@ -345,6 +345,28 @@ fn weighted_may_add_more_noise_early_in_a_run_whose_end_is_known() {
 }
 
 #[test]
+fn weighted_is_bolder_with_a_model_that_treats_every_sample_by_itself() {
+    let chosen = |alone: bool, options: &[(&str, &str)]| {
+        let mut selector = selector("weighted", options, facts(vec![0; 4_000], 3, None));
+        if alone {
+            selector.alone();
+        }
+        run(&mut selector, 0..12, &Readings::default());
+        // What is known of the model is part of a saved state.
+        let mut resumed = self::selector("weighted", options, facts(vec![0; 4_000], 3, None));
+        resumed.restore(&selector.state()).unwrap();
+        resumed.begin(12, &Readings::default()).unwrap().clone()
+    };
+    let most = |chosen: &Chosen| chosen.weights.iter().copied().fold(0.0, f32::max) / chosen.batch_share;
+    let (careful, bold) = (chosen(false, &[]), chosen(true, &[]));
+    assert!(bold.ids.len() < careful.ids.len(), "{} {}", bold.ids.len(), careful.ids.len());
+    assert_eq!((most(&careful), most(&bold)), (5.0, 3.0));
+    assert!(bold.summary.reason.contains("no batch norm") && !careful.summary.reason.contains("norm"));
+    let set = [("noise", "0.2"), ("least", "0.2"), ("weight_max", "5")];
+    assert_eq!(chosen(true, &set).ids, careful.ids, "what is set stays");
+}
+
+#[test]
 fn weighted_is_the_same_for_gradients_of_any_scale() {
     let kept = |scale: f32| {
         let mut selector = selector("weighted", &[], facts(vec![0; 4_000], 3, None));

@@ -16,7 +16,7 @@
 //! What was predicted wrongly at its last visit has chance 1 at once. When training waits for I/O, what is dear to
 //! fetch must be worth it: its chance is divided by the root of its relative cost (the fewest seconds for the noise).
 
-use super::options::Weighted;
+use super::options::{Bounds, Weighted};
 use super::{Context, Pick};
 use crate::math::{exp2, log2};
 use crate::rng::{Purpose, key};
@@ -83,10 +83,10 @@ impl Drift {
 
 impl Weighted {
     /// The noise that skipping may add in this epoch of a run of so many.
-    fn noise_in(&self, epoch: u64, epochs: Option<u32>) -> f64 {
+    fn noise_in(&self, bounds: Bounds, epoch: u64, epochs: Option<u32>) -> f64 {
         let last = epochs.map_or(0.0, |epochs| f64::from(epochs) - 1.0);
         let left = if last > 0.0 { (1.0 - epoch as f64 / last).max(0.0) } else { 0.0 };
-        self.noise * (1.0 + (self.early - 1.0) * left)
+        bounds.noise * (1.0 + (self.early - 1.0) * left)
     }
 }
 
@@ -109,6 +109,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     }
     let samples = context.samples();
     let by_cost = options.cost && context.readings.io_bound;
+    let bounds = options.bounds(context.alone);
     let (chances, threshold) = chances(options, memory, context);
     memory.threshold.value = Some(threshold);
     memory.drift.fade();
@@ -121,7 +122,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
         memory.saved[id] = if turn { (saved - 1.0).clamp(0.0, 1.0 - f32::EPSILON) } else { saved };
         if turn {
             pick.ids.push(id as u32);
-            pick.weights.push((1.0 / chance).min(options.weight_max as f32));
+            pick.weights.push((1.0 / chance).min(bounds.weight_max as f32));
         }
     }
     // As many steps as a full epoch has, as far as batches may shrink: each then estimates what the full batch would
@@ -132,7 +133,8 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     let why = if by_cost { "gradient for its cost" } else { "gradient" };
     let skipped = samples - pick.ids.len();
     pick.reason = format!(
-        "{skipped} of {skippable} whose {why} is below {threshold:.3} are skipped, the others carry their weight"
+        "{skipped} of {skippable} whose {why} is below {threshold:.3} are skipped, the others carry their weight{}",
+        if context.alone { "; the model has no batch norm, so more may wait for longer" } else { "" }
     );
     pick
 }
@@ -151,10 +153,11 @@ fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f
     // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
     let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
     let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id) || context.probe.has(id);
-    let noise = options.noise_in(context.epoch, context.facts.epochs);
-    let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), noise, options.least);
+    let bounds = options.bounds(context.alone);
+    let noise = options.noise_in(bounds, context.epoch, context.facts.epochs);
+    let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), noise, bounds.least);
     let threshold = { memory.threshold }.follow(found, options.smoothing);
-    let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, options.least) };
+    let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, bounds.least) };
     ((0..samples).map(one).collect(), threshold)
 }
 
@@ -173,7 +176,7 @@ pub(super) fn wanted(options: &Weighted, memory: &Memory, context: &Context<'_>)
 /// sample's read costs beside the mean. Before there is a threshold, the size of the gradient says as much as there is.
 pub(super) fn wanted_of(
     memory: &Memory,
-    options: &Weighted,
+    bounds: Bounds,
     scores: &Scores,
     ids: &[u32],
     cost: impl Fn(u32) -> f32,
@@ -188,7 +191,7 @@ pub(super) fn wanted_of(
             None => size,
             Some(threshold) => {
                 let worth = size / cost(id).max(1e-6).sqrt();
-                outlook(chance(worth, threshold, options.least), memory.saved[id_at])
+                outlook(chance(worth, threshold, bounds.least), memory.saved[id_at])
             }
         }
     };

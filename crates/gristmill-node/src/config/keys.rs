@@ -289,13 +289,22 @@ const OWN: &[Key] = &[
     selection_key!("criteria", "bucket: which criteria decide; auto is the vote when training waits for I/O"),
     selection_key!("entropy", "bucket: the formula of the entropy"),
     selection_key!("polarity", "bucket: which side of a threshold is important"),
-    selection_key!("noise", "weighted: the noise that skipping may add, as a share of what there is"),
-    selection_key!("least", "weighted: the least chance of being trained in an epoch"),
+    selection_key!(
+        "noise",
+        "weighted: the noise that skipping may add, as a share of what there is; auto is 0.3 for a model without batch norm, else 0.2"
+    ),
+    selection_key!(
+        "least",
+        "weighted: the least chance of being trained in an epoch; auto is 0.05 for a model without batch norm, else 0.2"
+    ),
     selection_key!(
         "early",
         "weighted: how many times `noise` in the first epoch, falling evenly to once in the last (needs selection.epochs)"
     ),
-    selection_key!("weight_max", "weighted: the most that a sample may weigh"),
+    selection_key!(
+        "weight_max",
+        "weighted: the most that a sample may weigh; auto is 3 for a model without batch norm, else 5"
+    ),
     selection_key!(
         "batch_least",
         "weighted: the smallest batch, as a share of the usual one; 1 keeps batches whole"

@@ -15,11 +15,15 @@ fn main() -> ExitCode {
     let number = |text: Option<String>, default: u64| text.map_or(Ok(default), |text| text.parse::<u64>());
     let folder = args.next().map(PathBuf::from);
     let numbers = [400, 0, QUALITIES.start.into()].map(|default| number(args.next(), default));
-    let (Some(folder), [Ok(count), Ok(seed), Ok(quality @ 1..=95)]) = (folder, numbers) else {
-        eprintln!("usage: cut-photos FOLDER [COUNT] [SEED] [QUALITY, at most 95] [4000-train | 1000-test]");
+    let (Some(folder), [Ok(count), Ok(seed), Ok(quality @ 1..=100)]) = (folder, numbers) else {
+        eprintln!("usage: cut-photos FOLDER [COUNT] [SEED] [QUALITY, at most 100; 95 without a part] [4000-train | 1000-test]");
         return ExitCode::from(2);
     };
     let part = args.next();
+    if part.is_none() && quality >= QUALITIES.end.into() {
+        eprintln!("cut-photos: cuts are of a quality below {}, so none is of {quality}", QUALITIES.end);
+        return ExitCode::from(2);
+    }
     let write = |growing: &Path| match &part {
         Some(part) => pasted_photos(growing, part, count as u32, seed, quality as i32),
         None => cut_photos_of(growing, count as u32, seed, quality as u32..QUALITIES.end),

@@ -3,6 +3,10 @@
 //! While training, mean and variance are those of the batch, and running ones follow them; afterwards the running
 //! ones are used, so that a sample's outcome does not depend on its neighbours (Ioffe and Szegedy 2015).
 //!
+//! Samples count by their weights there. A selection that trains some samples rarely gives those more weight, so that the
+//! gradient is that of all samples; with plain means, what is normalised by would be that of the samples which were chosen, the
+//! hard ones, while the model is used on all.
+//!
 //! A batch may consist of equal parts, one per rank: each part is then normalised by its own mean and variance, as ranks
 //! do that train in parallel and share nothing but gradients. The running numbers follow the mean over the parts.
 
@@ -27,6 +31,8 @@ pub(crate) struct BatchNorm {
     /// Kept between forward and backward: the normalised inputs, and one over each feature's deviation, part by part.
     normal: Vec<f32>,
     inverse: Vec<f32>,
+    /// What each row of the last training batch counts in its part; together 1 in each.
+    shares: Vec<f32>,
 }
 
 impl BatchNorm {
@@ -40,6 +46,7 @@ impl BatchNorm {
             variance: vec![1.0; width],
             normal: Vec::new(),
             inverse: Vec::new(),
+            shares: Vec::new(),
         }
     }
 
@@ -49,10 +56,10 @@ impl BatchNorm {
         self.parts = parts;
     }
 
-    /// Normalises `x` in place.
-    pub(crate) fn forward(&mut self, x: &mut [f32], mode: Mode) {
+    /// Normalises `x` in place; a training batch has a weight per row, or none if all count alike.
+    pub(crate) fn forward(&mut self, x: &mut [f32], mode: Mode, weights: &[f32]) {
         if mode == Mode::Train {
-            self.train(x);
+            self.train(x, weights);
         } else {
             for row in x.chunks_exact_mut(self.width) {
                 for (i, value) in row.iter_mut().enumerate() {
@@ -63,20 +70,25 @@ impl BatchNorm {
         }
     }
 
-    fn train(&mut self, x: &mut [f32]) {
+    fn train(&mut self, x: &mut [f32], weights: &[f32]) {
         let rows = x.len() / self.width / self.parts;
         if rows == 0 {
             return;
         }
         assert_eq!(x.len(), rows * self.width * self.parts, "the parts of a batch are equally large");
+        self.weigh(rows, weights);
         self.normal.resize(x.len(), 0.0);
         self.inverse.resize(self.parts * self.width, 0.0);
         let (mut mean, mut variance) = (vec![0.0; self.width], vec![0.0; self.width]);
         let (mut means, mut variances) = (vec![0.0; self.width], vec![0.0; self.width]);
         let parts =
             x.chunks_exact_mut(rows * self.width).zip(self.normal.chunks_exact_mut(rows * self.width));
-        for ((part, normal), inverse) in parts.zip(self.inverse.chunks_exact_mut(self.width)) {
-            moments(part, rows, &mut mean, &mut variance);
+        let inner = self.inverse.chunks_exact_mut(self.width).zip(self.shares.chunks_exact(rows));
+        for ((part, normal), (inverse, shares)) in parts.zip(inner) {
+            moments(part, shares, &mut mean, &mut variance);
+            // The variance of what a part was drawn from; a part of one says nothing about it.
+            let left = 1.0 - shares.iter().map(|share| share * share).sum::<f32>();
+            let own = if left > 1e-3 { 1.0 / left } else { 1.0 };
             for (inverse, variance) in inverse.iter_mut().zip(&variance) {
                 *inverse = 1.0 / (variance + EPSILON).sqrt();
             }
@@ -88,15 +100,27 @@ impl BatchNorm {
                 }
             }
             means.iter_mut().zip(&mean).for_each(|(sum, mean)| *sum += mean);
-            variances.iter_mut().zip(&variance).for_each(|(sum, variance)| *sum += variance);
+            variances.iter_mut().zip(&variance).for_each(|(sum, variance)| *sum += variance * own);
         }
-        // The variance of what a part was drawn from; a part of one says nothing about it.
-        let unbiased = if rows > 1 { rows as f32 / (rows - 1) as f32 } else { 1.0 };
         let parts = self.parts as f32;
         for i in 0..self.width {
             self.mean[i] += FOLLOW * (means[i] / parts - self.mean[i]);
             if rows > 1 {
-                self.variance[i] += FOLLOW * (variances[i] / parts * unbiased - self.variance[i]);
+                self.variance[i] += FOLLOW * (variances[i] / parts - self.variance[i]);
+            }
+        }
+    }
+
+    /// What each row counts in its part: by its weight, or alike where there are none, or nothing but zeros.
+    fn weigh(&mut self, rows: usize, weights: &[f32]) {
+        self.shares.clear();
+        for part in 0..self.parts {
+            let own = weights.get(part * rows..(part + 1) * rows).unwrap_or_default();
+            let sum: f32 = own.iter().sum();
+            if sum > 0.0 && sum.is_finite() && own.iter().any(|weight| *weight != own[0]) {
+                self.shares.extend(own.iter().map(|weight| weight / sum));
+            } else {
+                self.shares.extend(std::iter::repeat_n(1.0 / rows as f32, rows));
             }
         }
     }
@@ -109,11 +133,11 @@ impl BatchNorm {
         if rows == 0 {
             return;
         }
-        let count = rows as f32;
         let (mut by_scale, mut by_shift) = (vec![0.0; self.width], vec![0.0; self.width]);
         let parts =
             gradient.chunks_exact_mut(rows * self.width).zip(self.normal.chunks_exact(rows * self.width));
-        for ((part, normals), inverse) in parts.zip(self.inverse.chunks_exact(self.width)) {
+        let inner = self.inverse.chunks_exact(self.width).zip(self.shares.chunks_exact(rows));
+        for ((part, normals), (inverse, shares)) in parts.zip(inner) {
             by_scale.fill(0.0);
             by_shift.fill(0.0);
             for (row, normal) in part.chunks_exact(self.width).zip(normals.chunks_exact(self.width)) {
@@ -123,11 +147,11 @@ impl BatchNorm {
                 }
             }
             let scale = &self.scale.value[..self.width];
-            for (row, normal) in part.chunks_exact_mut(self.width).zip(normals.chunks_exact(self.width)) {
+            let rows = part.chunks_exact_mut(self.width).zip(normals.chunks_exact(self.width));
+            for ((row, normal), share) in rows.zip(shares) {
                 for i in 0..self.width {
-                    let factor = scale[i] * inverse[i] / count;
                     let shared = by_shift[i] + normal[i] * by_scale[i];
-                    row[i] = factor * (count * row[i] - shared);
+                    row[i] = scale[i] * inverse[i] * (row[i] - share * shared);
                 }
             }
             self.scale.grad.iter_mut().zip(&by_scale).for_each(|(sum, by)| *sum += by);
@@ -136,21 +160,19 @@ impl BatchNorm {
     }
 }
 
-/// The mean and the variance of each feature over the rows of one part.
-fn moments(part: &[f32], rows: usize, mean: &mut [f32], variance: &mut [f32]) {
+/// The mean and the variance of each feature over the rows of one part, each of which counts its share.
+fn moments(part: &[f32], shares: &[f32], mean: &mut [f32], variance: &mut [f32]) {
     let width = mean.len();
     mean.fill(0.0);
-    for row in part.chunks_exact(width) {
-        mean.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    for (row, share) in part.chunks_exact(width).zip(shares) {
+        mean.iter_mut().zip(row).for_each(|(sum, x)| *sum += share * x);
     }
-    mean.iter_mut().for_each(|sum| *sum /= rows as f32);
     variance.fill(0.0);
-    for row in part.chunks_exact(width) {
+    for (row, share) in part.chunks_exact(width).zip(shares) {
         for ((sum, x), mean) in variance.iter_mut().zip(row).zip(&*mean) {
-            *sum += (x - mean) * (x - mean);
+            *sum += share * (x - mean) * (x - mean);
         }
     }
-    variance.iter_mut().for_each(|sum| *sum /= rows as f32);
 }
 
 #[cfg(test)]
@@ -160,12 +182,14 @@ mod tests {
 
     #[test]
     fn gradients_are_the_slopes() {
+        let uneven: Vec<f32> = (0..12).map(|i| [1.0, 0.5, 3.0, 0.0][i % 4]).collect();
         for parts in [1, 2, 3] {
-            gradients(parts);
+            gradients(parts, &[]);
+            gradients(parts, &uneven);
         }
     }
 
-    fn gradients(parts: usize) {
+    fn gradients(parts: usize, weights: &[f32]) {
         let (rows, width) = (12, 3);
         let mut norm = BatchNorm::new(width);
         norm.set_parts(parts);
@@ -173,11 +197,11 @@ mod tests {
         let (x, wanted) = (numbers(4, rows * width), numbers(5, rows * width));
         let value = |norm: &BatchNorm, x: &[f32]| {
             let mut out = x.to_vec();
-            norm.clone().forward(&mut out, Mode::Train);
+            norm.clone().forward(&mut out, Mode::Train, weights);
             dot(&out, &wanted)
         };
         let fresh = norm.clone();
-        norm.forward(&mut x.clone(), Mode::Train);
+        norm.forward(&mut x.clone(), Mode::Train, weights);
         let mut gradient = wanted.clone();
         norm.backward(&mut gradient);
         close("inputs", &gradient, &slopes(&x, |x| value(&fresh, x)));
@@ -207,14 +231,14 @@ mod tests {
         together.set_parts(3);
         let mut alone: Vec<BatchNorm> = vec![BatchNorm::new(width); 3];
         let (mut out, mut gradient) = (x.clone(), wanted.clone());
-        together.forward(&mut out, Mode::Train);
+        together.forward(&mut out, Mode::Train, &[]);
         together.backward(&mut gradient);
         let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         for (part, one) in alone.iter_mut().enumerate() {
             one.scale.value.clone_from(&together.scale.value);
             let place = part * rows * width..(part + 1) * rows * width;
             let (mut own, mut own_gradient) = (x[place.clone()].to_vec(), wanted[place.clone()].to_vec());
-            one.forward(&mut own, Mode::Train);
+            one.forward(&mut own, Mode::Train, &[]);
             one.backward(&mut own_gradient);
             assert_eq!(bits(&own), bits(&out[place.clone()]), "part {part}");
             assert_eq!(bits(&own_gradient), bits(&gradient[place]), "part {part}");
@@ -235,7 +259,7 @@ mod tests {
     fn a_training_batch_has_mean_0_and_variance_1() {
         let mut norm = BatchNorm::new(2);
         let mut x: Vec<f32> = numbers(6, 200).iter().map(|n| n * 7.0 + 3.0).collect();
-        norm.forward(&mut x, Mode::Train);
+        norm.forward(&mut x, Mode::Train, &[]);
         for feature in 0..2 {
             let values: Vec<f32> = x.iter().skip(feature).step_by(2).copied().collect();
             let mean = values.iter().sum::<f32>() / 100.0;
@@ -251,22 +275,46 @@ mod tests {
             // Mean 10, deviation 2.
             let mut x: Vec<f32> =
                 numbers(round, 64).iter().map(|n| 10.0 + n * 2.0 * 3.0_f32.sqrt()).collect();
-            norm.forward(&mut x, Mode::Train);
+            norm.forward(&mut x, Mode::Train, &[]);
         }
         let before = norm.clone();
         let (mut alone, mut together) = (vec![12.0], vec![12.0, -500.0, 10.0]);
-        norm.forward(&mut alone, Mode::Evaluate);
-        norm.forward(&mut together, Mode::Evaluate);
+        norm.forward(&mut alone, Mode::Evaluate, &[]);
+        norm.forward(&mut together, Mode::Evaluate, &[]);
         assert!((alone[0] - 1.0).abs() < 0.15, "{alone:?}");
         assert_eq!(alone[0].to_bits(), together[0].to_bits());
         assert_eq!((before.mean, before.variance), (norm.mean, norm.variance), "evaluating learns nothing");
     }
 
     #[test]
+    fn a_weight_of_two_is_as_good_as_coming_twice() {
+        let (width, x) = (2, numbers(3, 5 * 2));
+        let weights = [1.0, 2.0, 1.0, 3.0, 1.0];
+        let mut repeated = Vec::new();
+        for (row, weight) in x.chunks_exact(width).zip(weights) {
+            (0..weight as usize).for_each(|_| repeated.extend_from_slice(row));
+        }
+        let (mut few, mut many) = (BatchNorm::new(width), BatchNorm::new(width));
+        let mut out = x.clone();
+        few.forward(&mut out, Mode::Train, &weights);
+        many.forward(&mut repeated, Mode::Train, &[]);
+        let firsts = [0, 1, 3, 4, 7].map(|row| repeated[row * width..(row + 1) * width].to_vec()).concat();
+        close("rows", &out, &firsts);
+        close("means", &few.mean, &many.mean);
+        // As many samples as there are say what they were drawn from, not as many as their weights add up to.
+        assert!(few.variance.iter().zip(&many.variance).all(|(few, many)| few > many));
+        let (mut alike, mut plain) = (BatchNorm::new(width), BatchNorm::new(width));
+        let (mut a, mut b) = (x.clone(), x);
+        alike.forward(&mut a, Mode::Train, &[0.5; 5]);
+        plain.forward(&mut b, Mode::Train, &[]);
+        assert_eq!((a, alike.mean), (b, plain.mean), "equal weights are none");
+    }
+
+    #[test]
     fn a_batch_of_one_is_finite() {
         let mut norm = BatchNorm::new(2);
         let mut x = vec![3.0, -1.0];
-        norm.forward(&mut x, Mode::Train);
+        norm.forward(&mut x, Mode::Train, &[]);
         assert_eq!(x, [0.0, 0.0]);
         assert_eq!(norm.variance, [1.0, 1.0]);
         let mut gradient = vec![1.0, 1.0];

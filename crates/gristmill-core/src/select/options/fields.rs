@@ -9,6 +9,8 @@ pub(super) enum Field<'a> {
     Count(&'a mut u32, u32, u32),
     /// A number within limits.
     Number(&'a mut f64, f64, f64),
+    /// The same, or none: what is best for the model.
+    Auto(&'a mut Option<f64>, f64, f64),
     Switch(&'a mut bool),
     Criteria(&'a mut Criteria),
     Form(&'a mut EntropyForm),
@@ -21,6 +23,8 @@ const FORMS: [(&str, EntropyForm); 3] =
     [("ce", EntropyForm::Ce), ("literal", EntropyForm::Literal), ("shannon", EntropyForm::Shannon)];
 const POLARITIES: [(&str, Polarity); 2] = [("higher", Polarity::Higher), ("lower", Polarity::Lower)];
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+/// What stands for no number.
+const AUTO: &str = "auto";
 /// The least share: 0 would be an empty epoch.
 const LEAST: f64 = 1e-6;
 
@@ -42,6 +46,12 @@ impl Field<'_> {
                     LEAST => format!("a number above 0, at most {most}"),
                     _ => format!("a number from {least} to {most}"),
                 })?;
+            }
+            Field::Auto(value, ..) if text == AUTO => **value = None,
+            Field::Auto(value, least, most) => {
+                let number = text.parse().ok().filter(|n| (*least..=*most).contains(n));
+                let expected = || format!("a number from {least} to {most}, or {AUTO}");
+                **value = Some(number.ok_or_else(expected)?);
             }
             Field::Switch(value) => {
                 let text = match text {
@@ -65,6 +75,7 @@ impl Field<'_> {
         match self {
             Field::Count(value, ..) => value.to_string(),
             Field::Number(value, ..) => value.to_string(),
+            Field::Auto(value, ..) => value.map_or(AUTO.into(), |value| value.to_string()),
             Field::Switch(value) => name(**value, &SWITCH),
             Field::Criteria(value) => name(**value, &CRITERIA),
             Field::Form(value) => name(**value, &FORMS),
@@ -79,7 +90,7 @@ const EPOCHS_MAX: u32 = 1_000_000;
 impl Selection {
     /// The options of this way, to be read and set by name.
     pub(super) fn fields(&mut self) -> Vec<(&'static str, Field<'_>)> {
-        use Field::{Count, Number, Switch};
+        use Field::{Auto, Count, Number, Switch};
         match self {
             Selection::Uniform => Vec::new(),
             Selection::Bucket(b) => vec![
@@ -135,10 +146,10 @@ impl Selection {
             Selection::Weighted(w) => vec![
                 ("warmup", Count(&mut w.warmup, 1, EPOCHS_MAX)),
                 ("full_share", Number(&mut w.full_share, 0.0, 1.0)),
-                ("noise", Number(&mut w.noise, 0.0, 10.0)),
+                ("noise", Auto(&mut w.noise, 0.0, 10.0)),
                 ("early", Number(&mut w.early, 1.0, 100.0)),
-                ("least", Number(&mut w.least, 0.01, 1.0)),
-                ("weight_max", Number(&mut w.weight_max, 1.0, 1_000.0)),
+                ("least", Auto(&mut w.least, 0.01, 1.0)),
+                ("weight_max", Auto(&mut w.weight_max, 1.0, 1_000.0)),
                 ("batch_least", Number(&mut w.batch_least, 0.01, 1.0)),
                 ("smoothing", Number(&mut w.smoothing, 0.0, 0.999)),
                 ("cost", Switch(&mut w.cost)),

@@ -1,0 +1,130 @@
+"""Batch norm by the weights of samples, and telling whether a model has any."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from gristmill.norm import BatchWeights, _Normalise, mixes_samples, weigh  # noqa: E402
+from gristmill.torch import Loader  # noqa: E402
+from torch import nn  # noqa: E402
+
+SHAPES = [((7, 3), nn.BatchNorm1d), ((5, 3, 6), nn.BatchNorm1d), ((6, 3, 4, 5), nn.BatchNorm2d)]
+
+
+def weighed(kind: Any, weights: Any, **options: Any) -> Any:
+    norm, said = kind(3, **options), BatchWeights()
+    assert weigh(norm, said) == 1
+    said.note(torch.tensor(weights))
+    return norm
+
+
+@pytest.mark.parametrize(("shape", "kind"), SHAPES)
+def test_a_weight_of_two_is_as_good_as_coming_twice(shape: Any, kind: Any) -> None:
+    weights = [1.0, 2, 3, 1, 2, 1, 1][: shape[0]]
+    norm, plain = weighed(kind, weights), kind(3)
+    values = torch.randn(shape)
+    often = torch.tensor(weights).long()
+    out = norm(values)
+    torch.testing.assert_close(out.repeat_interleave(often, 0), plain(values.repeat_interleave(often, 0)))
+    torch.testing.assert_close(norm.running_mean, plain.running_mean)
+    torch.testing.assert_close(norm.running_var, plain.running_var, rtol=0.1, atol=0.01)
+    norm.eval()
+    torch.testing.assert_close(norm(values), nn.functional.batch_norm(values, norm.running_mean, norm.running_var))
+
+
+@pytest.mark.parametrize(("shape", "kind"), SHAPES)
+def test_gradients_are_the_slopes(shape: Any, kind: Any) -> None:
+    shares = torch.rand(shape[0]).double()
+    inputs = [torch.randn(shape).double(), shares / shares.sum(), torch.rand(3).double(), torch.rand(3).double()]
+    for i in (0, 2, 3):
+        inputs[i].requires_grad_()
+    assert torch.autograd.gradcheck(lambda *x: _Normalise.apply(*x, 1e-5)[0], inputs)
+
+
+def test_equal_weights_another_batch_and_no_weights_are_plain_batch_norm() -> None:
+    values = torch.randn(4, 3)
+    for weights in ([2.0, 2, 2, 2], [1.0, 5, 1], [3.0]):
+        norm, plain = weighed(nn.BatchNorm1d, weights), nn.BatchNorm1d(3)
+        torch.testing.assert_close(norm(values), plain(values), rtol=0, atol=0)
+
+
+def test_what_else_a_batch_norm_can_be() -> None:
+    values = torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last)
+    bare = weighed(nn.BatchNorm2d, [1.0, 2, 1, 1], affine=False, track_running_stats=False)
+    assert bare(values).shape == values.shape
+    even = weighed(nn.BatchNorm2d, [1.0, 2, 1, 1], momentum=None)
+    even(values), even(values)
+    assert int(even.num_batches_tracked) == 2
+    half = weighed(nn.BatchNorm2d, [1.0, 2, 1, 1])(values.bfloat16())
+    assert half.dtype == torch.bfloat16
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3)))
+    names = list(model.state_dict())
+    assert weigh(model, BatchWeights()) == 2 and weigh(model, BatchWeights()) == 2
+    assert isinstance(model[1], nn.BatchNorm2d) and list(model.state_dict()) == names
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(twin(values), model(values))
+    with pytest.raises(ValueError, match="4D"):
+        weighed(nn.BatchNorm2d, [1.0, 2, 1, 1])(torch.randn(4, 3))
+
+
+class Own(torch.autograd.Function):
+    """Something that does not show what is in it."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Any) -> Any:
+        return values * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        return grad * 2
+
+
+def test_whether_a_model_mixes_samples_is_seen_from_its_graph() -> None:
+    values = torch.randn(4, 3)
+    plain = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.LayerNorm(3))
+    assert mixes_samples(plain(values)) is False
+    normed = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    assert mixes_samples(normed(values)) is True
+    said = BatchWeights()
+    weigh(normed, said)
+    said.note(torch.tensor([1.0, 2, 1, 1]))
+    assert mixes_samples(normed(values)) is True
+    assert mixes_samples(Own.apply(plain(values))) is None, "it may hide anything"
+    assert mixes_samples(plain(values).detach()) is None
+
+
+def reasons(data: Path, model: Any, weigh_it: bool) -> tuple[list[str], list[str]]:
+    """The reasons of three epochs, and what was warned of."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        loader = Loader(data, recipe="mnist", batch_size=50, selection="weighted", seed=0)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.2)
+        if weigh_it:
+            assert loader.weigh(model) is model
+        told = []
+        for _ in range(3):
+            for batch in loader:
+                optimiser.zero_grad()
+                loader.loss(model(batch.images), batch).backward()
+                optimiser.step()
+            told.append(loader.selection["reason"])
+        loader.close()
+    return told, [str(one.message) for one in warned]
+
+
+def test_a_loader_is_bolder_without_batch_norm_and_says_what_to_do_with_it(idx: Path) -> None:
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    told, warned = reasons(idx, plain, False)
+    assert "no batch norm" in told[1] and not warned
+    normed = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
+    told, warned = reasons(idx, copy.deepcopy(normed), False)
+    assert "no batch norm" not in told[1] and len(warned) == 1 and "loader.weigh(model)" in warned[0]
+    told, warned = reasons(idx, normed, True)
+    assert "no batch norm" not in told[1] and not warned
