@@ -10,8 +10,8 @@ Trains through gristmill.torch.Loader (bench/selection_train.py says how and wha
 idx files of MNIST or Fashion-MNIST or with the batches of CIFAR-10 (bench/fetch_cifar10.py fetches them), or the name
 of such a folder below GRISTMILL_DATA or bench/work.
 
-A method may carry options of its selection: bucket:relax=0.2:recall=off; and norm=plain leaves batch norm as it is, which
-otherwise goes by the weights of samples (loader.weigh). `fewer` is the honest control: uniform
+A method may carry options of its selection: bucket:relax=0.2:recall=off; norm=plain leaves batch norm as it is,
+which otherwise goes by the weights of samples (loader.weigh). `fewer` is the honest control: uniform
 training with its epochs cut to what `weighted` cost; a selection that does not beat it selects nothing of worth.
 
 Seeds take turns, each over all methods. Every finished training is kept in bench/work, so that the same command goes

@@ -1,8 +1,8 @@
 """Batch norm that counts samples by their weights, for models that are trained on a selection.
 
 A selection trains easy samples rarely and gives them more weight when it does, so that the gradient is that of all
-samples. Batch norm knows nothing of weights: it normalises by the mean and variance of the samples that were chosen, the
-hard ones, and the model is then used on all. Here both are weighted, and so are those of all samples again.
+samples. Batch norm knows nothing of weights: it normalises by the mean and variance of the samples that were chosen,
+the hard ones, and the model is then used on all. Here both are weighted, and so are those of all samples again.
 
 Deliberately not here: ``SyncBatchNorm``, whose ranks would have to share their weights; it stays as it is.
 """
@@ -33,7 +33,7 @@ class BatchWeights:
         self.weights = None if alike else weights
 
     def shares(self, values: torch.Tensor) -> torch.Tensor | None:
-        """What each sample of these values counts, together 1; none if all count alike, or these are of another batch."""
+        """What each sample counts, together 1; none if all count alike, or the values are of another batch."""
         if self.weights is None or len(self.weights) != len(values):
             return None
         weights = self.weights.to(values.device, torch.float32, non_blocking=True)
@@ -47,7 +47,7 @@ class _Normalise(torch.autograd.Function):
     """Normalises by a weighted mean and variance, in no more passes over the values than batch norm takes."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, values: torch.Tensor, shares: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor, epsilon: float
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         exact = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
@@ -63,13 +63,13 @@ class _Normalise(torch.autograd.Function):
         return out, mean, variance
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:
         values, shares, scale, mean, inverse = ctx.saved_tensors
         over = (0, *range(2, values.ndim))
         by_channel, by_sample = [1, -1] + [1] * (values.ndim - 2), [-1] + [1] * (values.ndim - 1)
         by_shift = grad.sum(over, dtype=mean.dtype)
         by_scale = ((grad * values).sum(over, dtype=mean.dtype) - mean * by_shift) * inverse
-        # A value moves the mean by its sample's share of it, over the places that a channel has; and the variance likewise.
+        # A value moves the mean by its sample's share of it, over the places of a channel; the variance likewise.
         part = (shares / values[0, 0].numel()).to(grad.dtype).view(by_sample)
         slope = by_scale * inverse
         shared = torch.addcmul(

@@ -66,8 +66,10 @@ def test_what_else_a_batch_norm_can_be() -> None:
     assert half.dtype == torch.bfloat16
     model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3)))
     names = list(model.state_dict())
-    assert weigh(model, BatchWeights()) == 2 and weigh(model, BatchWeights()) == 2
-    assert isinstance(model[1], nn.BatchNorm2d) and list(model.state_dict()) == names
+    assert weigh(model, BatchWeights()) == 2
+    assert weigh(model, BatchWeights()) == 2
+    assert isinstance(model[1], nn.BatchNorm2d)
+    assert list(model.state_dict()) == names
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         torch.testing.assert_close(twin(values), model(values))
     with pytest.raises(ValueError, match="4D"):
@@ -122,9 +124,13 @@ def reasons(data: Path, model: Any, weigh_it: bool) -> tuple[list[str], list[str
 def test_a_loader_is_bolder_without_batch_norm_and_says_what_to_do_with_it(idx: Path) -> None:
     plain = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     told, warned = reasons(idx, plain, False)
-    assert "no batch norm" in told[1] and not warned
+    assert "no batch norm" in told[1]
+    assert not warned
     normed = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
     told, warned = reasons(idx, copy.deepcopy(normed), False)
-    assert "no batch norm" not in told[1] and len(warned) == 1 and "loader.weigh(model)" in warned[0]
+    assert "no batch norm" not in told[1]
+    assert len(warned) == 1
+    assert "loader.weigh(model)" in warned[0]
     told, warned = reasons(idx, normed, True)
-    assert "no batch norm" not in told[1] and not warned
+    assert "no batch norm" not in told[1]
+    assert not warned
