@@ -3,9 +3,9 @@
 use super::State;
 use crate::lane::LaneWriter;
 use crate::split::Staged;
-use crate::wire::{Entry, Failure, Lane, Rows, SamplesHead, Verb, end_frame, put_frame};
+use crate::wire::{Failure, Lane, Rows, SamplesHead, Verb, end_frame, put_frame};
 use crate::{Error, Result};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use gristmill_core::SampleId;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -120,26 +120,26 @@ impl Answer {
         rows: Rows,
         booked: Booked,
     ) -> Answer {
-        let mut entries: Vec<Entry> = Vec::with_capacity(results.len());
+        let verb = match rows {
+            Rows::Plain => Verb::Samples,
+            Rows::Staged => Verb::StagedSamples,
+        };
+        let size = crate::wire::HEADER_BYTES + SamplesHead::bytes(results.len(), rows);
+        let mut head = BytesMut::with_capacity(size);
+        let start = put_frame(&mut head, verb, request);
+        SamplesHead::put_front(first, results.len(), &mut head);
         let mut pieces = Vec::with_capacity(results.len());
+        let mut more = 0;
         for (asked, result) in results {
             let (entry, sentence) = SamplesHead::entry(asked, &result);
-            entries.push(entry);
+            entry.put(&mut head, rows);
+            more += entry.bytes as usize;
             match (result, sentence) {
                 (Ok(staged), _) => pieces.push(staged.served.bytes),
                 (Err(_), Some(sentence)) => pieces.push(sentence.into()),
                 (Err(_), None) => {}
             }
         }
-        let more = entries.iter().map(|entry| entry.bytes as usize).sum();
-        let verb = match rows {
-            Rows::Plain => Verb::Samples,
-            Rows::Staged => Verb::StagedSamples,
-        };
-        let size = crate::wire::HEADER_BYTES + SamplesHead::bytes(entries.len(), rows);
-        let mut head = BytesMut::with_capacity(size);
-        let start = put_frame(&mut head, verb, request);
-        SamplesHead { first, entries }.encode(&mut head, rows);
         end_frame(&mut head, start, more);
         Answer { head: head.freeze(), pieces, lane: None, _booked: booked }
     }
@@ -175,17 +175,13 @@ pub(super) async fn write<W: AsyncWrite + Unpin>(
         }
         // From inside another container, say, a client cannot open it, and then its room is better given to another.
         lane = lane.filter(|lane| lane.writer.opened() || lane.unopened < UNOPENED_MAX);
-        write_batch(to, &mut batch, limit).await?;
+        write_batch(to, &batch, limit).await?;
         // What the answers had booked is free again.
         batch.clear();
     }
 }
 
-async fn write_batch<W: AsyncWrite + Unpin>(
-    to: &mut W,
-    batch: &mut [Answer],
-    limit: Duration,
-) -> io::Result<()> {
+async fn write_batch<W: AsyncWrite + Unpin>(to: &mut W, batch: &[Answer], limit: Duration) -> io::Result<()> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     // One deadline for all of it: a client that takes a byte now and then must not hold what it has booked.
     let bytes: usize = batch
@@ -193,29 +189,19 @@ async fn write_batch<W: AsyncWrite + Unpin>(
         .map(|answer| answer.head.len() + answer.pieces.iter().map(Bytes::len).sum::<usize>())
         .sum();
     let deadline = Instant::now() + limit + Duration::from_millis(bytes as u64 * 1_000 / BYTES_PER_S_LEAST);
-    let mut pieces = batch
-        .iter_mut()
-        .flat_map(|answer| std::iter::once(&mut answer.head).chain(answer.pieces.iter_mut()))
-        .filter(|piece| !piece.is_empty())
-        .collect::<Vec<_>>();
-    let mut from = 0;
-    while from < pieces.len() {
-        let end = pieces.len().min(from + PIECES);
-        let mut written = {
-            let slices: Vec<IoSlice<'_>> =
-                pieces[from..end].iter().map(|piece| IoSlice::new(piece)).collect();
-            timeout_at(deadline, to.write_vectored(&slices)).await.map_err(late)??
-        };
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        while written > 0 {
-            let now = written.min(pieces[from].len());
-            pieces[from].advance(now);
-            written -= now;
-            if pieces[from].is_empty() {
-                from += 1;
-            }
+    let mut pieces = Vec::with_capacity(batch.iter().map(|answer| 1 + answer.pieces.len()).sum());
+    for answer in batch {
+        pieces.push(IoSlice::new(&answer.head));
+        pieces.extend(answer.pieces.iter().map(|piece| IoSlice::new(piece)));
+    }
+    let mut left = &mut pieces[..];
+    // Empty ones in front are passed over, since a write of nothing would look like a connection that is gone.
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        let now = &left[..left.len().min(PIECES)];
+        match timeout_at(deadline, to.write_vectored(now)).await.map_err(late)?? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => IoSlice::advance_slices(&mut left, written),
         }
     }
     timeout_at(deadline, to.flush()).await.map_err(late)?

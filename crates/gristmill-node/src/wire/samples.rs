@@ -54,6 +54,24 @@ pub struct Entry {
     pub cpu_us: u32,
 }
 
+impl Entry {
+    /// Writes the row.
+    pub fn put(&self, out: &mut BytesMut, rows: Rows) {
+        // Put together first: each piece by itself would look for room again.
+        let mut row = [0; Rows::Staged.bytes()];
+        let row = &mut row[..rows.bytes()];
+        row[..4].copy_from_slice(&self.id.0.to_le_bytes());
+        (row[4], row[5]) = (self.tier as u8, self.code);
+        if rows == Rows::Staged {
+            (row[6], row[7]) = (self.stage as u8, self.shortfall as u8);
+            row[8..12].copy_from_slice(&self.cpu_us.to_le_bytes());
+        }
+        let last = row.len() - 4;
+        row[last..].copy_from_slice(&self.bytes.to_le_bytes());
+        out.put_slice(row);
+    }
+}
+
 /// What stands before the bytes of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplesHead {
@@ -89,22 +107,14 @@ impl SamplesHead {
 
     /// Writes head and table; the bytes are the caller's to send after it.
     pub fn encode(&self, out: &mut BytesMut, rows: Rows) {
-        out.put_u32_le(self.first);
-        out.put_u32_le(self.entries.len() as u32);
-        for entry in &self.entries {
-            out.put_u32_le(entry.id.0);
-            out.put_u8(entry.tier as u8);
-            out.put_u8(entry.code);
-            match rows {
-                Rows::Plain => out.put_u16_le(0),
-                Rows::Staged => {
-                    out.put_u8(entry.stage as u8);
-                    out.put_u8(entry.shortfall as u8);
-                    out.put_u32_le(entry.cpu_us);
-                }
-            }
-            out.put_u32_le(entry.bytes);
-        }
+        SamplesHead::put_front(self.first, self.entries.len(), out);
+        self.entries.iter().for_each(|entry| entry.put(out, rows));
+    }
+
+    /// Writes what stands in front of a table of so many rows.
+    pub fn put_front(first: u32, samples: usize, out: &mut BytesMut) {
+        out.put_u32_le(first);
+        out.put_u32_le(samples as u32);
     }
 
     /// How many samples a frame holds, from the first [`HEAD_BYTES`] of its body, so that the table can be read.
