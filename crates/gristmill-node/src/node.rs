@@ -96,6 +96,15 @@ pub struct Served {
     pub tier: Tier,
 }
 
+/// What memory had for some asks.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// One for each ask.
+    pub(crate) answers: Vec<Result<Served>>,
+    /// The places of those that are not there: errors until they are read.
+    pub(crate) missing: Vec<usize>,
+}
+
 /// How one sample stands with a job: what decides whether it is worth keeping.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Standing {
@@ -355,19 +364,28 @@ impl Node {
     /// The samples a job wants now, each served or with its own error, in the order of the asks. Neighbours that are
     /// not at hand are read together.
     pub async fn fetch(&self, job: JobId, asks: &[Ask]) -> Vec<Result<Served>> {
-        let inner = &self.inner;
-        let (answers, missing) = inner.find_all(job, asks);
-        let waits = (!missing.is_empty()).then(|| inner.waits(job));
-        let mut landed = inner.fly_together(&missing).await.into_iter().zip(&missing);
+        self.fetch_rest(job, asks, self.look(job, asks)).await
+    }
+
+    /// The part of [`Node::fetch`] that never waits: counts the requests, and takes what is in memory.
+    pub(crate) fn look(&self, job: JobId, asks: &[Ask]) -> Looked {
+        self.inner.find_all(job, asks)
+    }
+
+    /// The other part: gets what was not in memory.
+    pub(crate) async fn fetch_rest(&self, job: JobId, asks: &[Ask], looked: Looked) -> Vec<Result<Served>> {
+        let (inner, Looked { mut answers, missing }) = (&self.inner, looked);
+        if missing.is_empty() {
+            return answers;
+        }
+        let ids: Vec<SampleId> = missing.iter().map(|&at| asks[at].id).collect();
+        let waits = inner.waits(job);
+        let landed = inner.fly_together(&ids).await;
         drop(waits);
-        let take = |answer: Option<Result<Served>>| match answer {
-            Some(answer) => answer,
-            None => match landed.next() {
-                Some((landed, &id)) => landed.map(|(bytes, tier)| inner.served(job, id, bytes, tier)),
-                None => Err(Error::corrupt("a sample was not read")),
-            },
-        };
-        answers.into_iter().map(take).collect()
+        for (at, landed) in missing.into_iter().zip(landed) {
+            answers[at] = landed.map(|(bytes, tier)| inner.served(job, asks[at].id, bytes, tier));
+        }
+        answers
     }
 
     /// As [`Node::fetch_one`] for a node beside this one: it is not passed on to other peers.

@@ -8,8 +8,7 @@ use super::memory::{ENTRY_BYTES, Found, Memory};
 use super::report::Counts;
 use super::run;
 use super::shelf::Shelf;
-use super::warm::warm;
-use super::{Ask, JobId, NodeOptions, Served, Tier};
+use super::{Ask, JobId, Looked, NodeOptions, Served, Tier};
 use crate::dataset::DataSet;
 use crate::peers::Peers;
 use crate::{Error, Result};
@@ -85,33 +84,34 @@ impl Inner {
         Found::Missing
     }
 
-    /// As [`Inner::find`] for many, under one lock: the answers that are at hand, and who is missing.
-    pub(super) fn find_all(&self, job: JobId, asks: &[Ask]) -> (Vec<Option<Result<Served>>>, Vec<SampleId>) {
+    /// As [`Inner::find`] for many, under one lock.
+    pub(super) fn find_all(&self, job: JobId, asks: &[Ask]) -> Looked {
         let samples = self.set.catalog().len();
+        let mut answers = Vec::with_capacity(asks.len());
         let (mut missing, mut hits, mut hit_bytes) = (Vec::new(), 0, 0);
         let mut memory = self.memory();
-        let mut one = |&ask: &Ask| {
+        memory.look_ahead(asks);
+        for (at, &ask) in asks.iter().enumerate() {
             if ask.id.0 >= samples {
-                return Some(Err(unknown(ask.id, samples)));
+                answers.push(Err(unknown(ask.id, samples)));
+                continue;
             }
             match self.find(&mut memory, job, ask) {
                 Found::Here(id, bytes) => {
-                    warm(&bytes);
                     hits += 1;
                     hit_bytes += bytes.len() as u64;
-                    Some(Ok(Served { id, bytes, tier: Tier::Memory }))
+                    answers.push(Ok(Served { id, bytes, tier: Tier::Memory }));
                 }
                 Found::Missing => {
-                    missing.push(ask.id);
-                    None
+                    missing.push(at);
+                    answers.push(Err(Error::corrupt("a sample was not read")));
                 }
             }
-        };
-        let answers = asks.iter().map(&mut one).collect();
+        }
         drop(memory);
         self.counts.served_many(Tier::Memory, hits, hit_bytes);
         self.jobs().asked(job, asks.len() as u64, hits);
-        (answers, missing)
+        Looked { answers, missing }
     }
 
     /// Lets the disk's policy know of a request, so that its plan goes on.

@@ -3,7 +3,9 @@
 //! Which samples are kept is the policy's decision; here are their bytes. Each entry is an allocation of its own, so
 //! that letting it go frees it, and what an entry takes beside its bytes counts against the limit, too.
 
+use super::Ask;
 use super::along::Along;
+use super::warm::warm;
 use bytes::Bytes;
 use gristmill_core::SampleId;
 use gristmill_core::cache::{Cache, JobId, Served};
@@ -72,6 +74,16 @@ impl Memory {
         self.policy.ask(job, id);
         self.passed(id, &bytes);
         Some(bytes)
+    }
+
+    /// Has a first look at what is going to be asked for. Where a sample stands in the table, its reference count and its
+    /// beginning lie all over memory; taking it waits for them one by one, since counting a reference lets nothing
+    /// overtake it. Looking counts nothing, so that here they come together.
+    pub(super) fn look_ahead(&self, asks: &[Ask]) {
+        let here = || asks.iter().filter_map(|ask| self.bytes.get(&ask.id.0));
+        // What it says does not matter: to say it, it reads the count. By itself, so that many are under way at once.
+        here().for_each(|bytes| _ = bytes.is_unique());
+        here().for_each(|bytes| warm(bytes));
     }
 
     /// Counts a request that this sample answered with the region it is in.

@@ -9,7 +9,7 @@ use super::outgoing::{Answer, Booked, BookedLane};
 use super::{Hosted, State};
 use crate::error::plain;
 use crate::lane::{self, LaneWriter};
-use crate::node::{Ask, JobId, Node, Served};
+use crate::node::{Ask, JobId, Looked, Node, Served};
 use crate::split::Staged;
 use crate::wire::{
     Announce, CATALOG_PART_BYTES, CatalogPart, ENTRIES_MAX, Fetch, FetchStaged, HEADER_BYTES, Header, Lane,
@@ -262,16 +262,28 @@ impl<'a> Requests<'a> {
             return self.say(answer).await;
         }
         let booked = self.book(bytes + REQUEST_BYTES).await?;
-        let (node, asks, job) = (self.hosted.node.clone(), asks.to_vec(), self.job);
-        let state = self.state.clone();
-        self.answer_with(async move {
-            let results = serve(&node, job.filter(|_| !peer), &asks).await;
+        let answer = move |state: &State, asks: &[Ask], results: Vec<Result<Served>>| {
             let asked = asks.iter().map(|ask| ask.id);
             let results = results.into_iter().map(|result| result.map(Staged::raw));
             let answer = Answer::samples(request, first as u32, asked.zip(results), Rows::Plain, booked);
             state.counts.samples.fetch_add(asks.len() as u64, Relaxed);
             state.counts.bytes.fetch_add(answer.sample_bytes(), Relaxed);
             answer
+        };
+        let looked = match self.job.filter(|_| !peer).map(|job| (job, self.hosted.node.look(job, asks))) {
+            // With nothing to wait for there is no need of anything that outlives this call.
+            Some((_, Looked { answers, missing })) if missing.is_empty() => {
+                return self.say(answer(self.state, asks, answers)).await;
+            }
+            looked => looked,
+        };
+        let (state, node, asks) = (self.state.clone(), self.hosted.node.clone(), asks.to_vec());
+        self.answer_with(async move {
+            let results = match looked {
+                Some((job, looked)) => node.fetch_rest(job, &asks, looked).await,
+                None => serve(&node, None, &asks).await,
+            };
+            answer(&state, &asks, results)
         })
         .await
     }
