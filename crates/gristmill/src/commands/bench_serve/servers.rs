@@ -16,6 +16,8 @@ use tempfile::TempDir;
 const LANE_BYTES: u32 = 8 << 20;
 /// The name of the socket of a Redis that is started here.
 const REDIS_SOCKET: &str = "redis.sock";
+/// How many samples the node is asked for at once until it has all of them.
+const FILL_BATCH: usize = 32;
 /// How long a server may take to be ready.
 const READY: Duration = Duration::from_secs(20);
 
@@ -62,6 +64,7 @@ impl Servers {
         serve.env("GRISTMILL_CATALOG_FOLDER", folder.path().join("catalogs")).env_remove("GRISTMILL_TOKEN");
         let (node, ready) = start(serve)?;
         let node_at = address(ready["tcp"].as_str().unwrap_or("").trim_start_matches("grist://"))?;
+        node_fill(node_at, samples, side * side)?;
         let mut serve = this()?;
         serve.args(["bench", "serve", "--bare"]);
         let (bare, ready) = start(serve)?;
@@ -192,6 +195,16 @@ fn address(text: &str) -> Result<SocketAddr> {
         Error::config(format!("{text:?} is not an address and a port: {e}")).hint("write 127.0.0.1:6379")
     })?;
     found.next().ok_or_else(|| anyhow!("{text:?} is the address of nothing"))
+}
+
+/// Has the node read every sample once: everything is in memory before it is measured, as with Redis.
+fn node_fill(at: SocketAddr, samples: u32, sample_bytes: u32) -> Result<()> {
+    let mut conn = Conn::node(Box::new(tcp(at)?))?;
+    let ids: Vec<u32> = (0..samples).collect();
+    ids.chunks(FILL_BATCH).try_for_each(|ids| {
+        conn.send(ids, sample_bytes)?;
+        conn.receive(ids.len(), sample_bytes)
+    })
 }
 
 /// A Redis without persistence on a free port.
