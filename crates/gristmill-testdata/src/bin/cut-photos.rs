@@ -16,7 +16,9 @@ fn main() -> ExitCode {
     let folder = args.next().map(PathBuf::from);
     let numbers = [400, 0, QUALITIES.start.into()].map(|default| number(args.next(), default));
     let (Some(folder), [Ok(count), Ok(seed), Ok(quality @ 1..=100)]) = (folder, numbers) else {
-        eprintln!("usage: cut-photos FOLDER [COUNT] [SEED] [QUALITY, at most 100; 95 without a part] [4000-train | 1000-test]");
+        eprintln!(
+            "usage: cut-photos FOLDER [COUNT] [SEED] [QUALITY, at most 100; 95 without a part] [4000-train | 1000-test]"
+        );
         return ExitCode::from(2);
     };
     let part = args.next();

@@ -82,7 +82,8 @@ pub(crate) struct CompareCacheArgs {
     /// Widths of the hidden layers of the second job's model
     #[arg(long, value_name = "LIST", default_value = "64")]
     pub(crate) hidden_b: String,
-    /// The first seed of the second job [default: that of the first, as jobs with the same settings have]
+    /// The first seed of the second job, from which it has its order; that of the first (0) gives both one order [default:
+    /// one of its own]
     #[arg(long, value_name = "N")]
     pub(crate) seed_b: Option<u64>,
     /// Write a picture: accuracy against the speed-up of epochs, or with several sizes the time waited by size

@@ -94,7 +94,20 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
     display.end();
     let ended = ended?;
     let written = watched.write(quiet);
+    let reports = |trainer: &mut Trainer| -> Result<()> {
+        for path in args.report.iter().filter(|path| !page::is_page(path)) {
+            outcome::write(path, trainer, display.steered())?;
+            if !quiet {
+                say(format_args!("report written to {}", name(path.display())));
+            }
+        }
+        Ok(())
+    };
     if ended == Ended::Stopped {
+        // What was learned until then is worth reading, too.
+        if !trainer.history().is_empty() {
+            reports(&mut trainer)?;
+        }
         return Err(stopped(&trainer, checkpoint.as_ref()).into());
     }
     outcome::conclude(&mut trainer, display.steered(), quiet)?;
@@ -103,12 +116,7 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
         let samples = counted(fallbacks, "sample", "samples");
         say(format_args!("{samples} came from the store because the shared node did not give them"));
     }
-    for path in args.report.iter().filter(|path| !page::is_page(path)) {
-        outcome::write(path, &mut trainer, display.steered())?;
-        if !quiet {
-            say(format_args!("report written to {}", name(path.display())));
-        }
-    }
+    reports(&mut trainer)?;
     Ok(if written { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

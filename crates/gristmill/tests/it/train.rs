@@ -97,7 +97,7 @@ fn ctrl_c_keeps_the_batch_that_was_reached() {
     let place = Place::new();
     let (train, test) = (shipped("4000-train"), shipped("1000-test"));
     let base = typed(&train, &test, &["--epochs", "4", "--batch", "8"]);
-    let kept = [&base[..], &["--checkpoint", "c.ckpt"]].concat();
+    let kept = [&base[..], &["--checkpoint", "c.ckpt", "--report", "r.json", "--report", "r.svg"]].concat();
     let mut child = place.command(&kept).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let give_up = Instant::now() + Duration::from_mins(1);
     while !place.path("c.ckpt").exists() {
@@ -109,6 +109,9 @@ fn ctrl_c_keeps_the_batch_that_was_reached() {
     let ran = crate::Ran::of(&child.wait_with_output().unwrap());
     ran.bad(130, &["Ctrl-C after 1 epochs", "c.ckpt"]);
     assert!(ran.err.contains("--resume"));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(place.path("r.json")).unwrap()).unwrap();
+    assert_eq!(report["total"]["epochs"], 1, "what there is when it is stopped is in the reports");
+    assert!(place.path("r.svg").exists());
     place.run(&kept).bad(2, &["exists already"]);
     let rows = place.run(&[&kept[..], &["--resume"]].concat()).good().json();
     let whole = place.run(&base).good().json();

@@ -1,7 +1,8 @@
 //! Two jobs with different models on one node, against a node that listens to one of them only.
 //!
-//! Both train at the same time on the same data over one link; unless told otherwise from the same seed, as jobs with
-//! the same settings do, so that their orders differ by what each selects. `shared` is the node as it is.
+//! Both train at the same time on the same data over one link, each in an order of its own unless told otherwise: from one
+//! seed their orders differ only by what each selects, and a node reads for both at once whoever it listens to. `shared`
+//! is the node as it is.
 //! For `only-a` and `only-b` everything that the other job would say before an epoch (its plan, how samples stand with
 //! it) is dropped on the way: one job's scores alone drive the cache, and the other takes what it finds. So did the
 //! publication's ablations (INDA and INDB); with `icache` among the sides they stand in the same table.
@@ -29,6 +30,9 @@ use std::time::Instant;
 /// Who is listened to.
 const VARIANTS: [(&str, [bool; 2]); 3] =
     [("shared", [true, true]), ("only-a", [true, false]), ("only-b", [false, true])];
+
+/// How far the second job's seeds are from those of the first.
+const OWN_SEED: u64 = 1_000;
 
 /// A job that the node serves without hearing what it says.
 #[derive(Debug)]
@@ -116,7 +120,8 @@ pub(super) fn jobs(
     let mut done = 0;
     for round in 0..seeds {
         let seed = ground.options.seed.wrapping_add(round.into());
-        let seed_b = args.seed_b.map_or(seed, |first| first.wrapping_add(round.into()));
+        let first_b = args.seed_b.unwrap_or(ground.options.seed.wrapping_add(OWN_SEED));
+        let seed_b = first_b.wrapping_add(round.into());
         let mut each = pairs.iter_mut();
         let grounds =
             sizes.iter().zip(configs).flat_map(|ground| drivers.iter().map(move |side| (ground, *side)));
