@@ -13,70 +13,96 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-__all__ = ["BatchWeights", "mixes_samples", "weigh"]
+__all__ = ["BatchWeights", "left_out", "mixes_samples", "weigh"]
 
 #: How many steps of the graph behind a loss are looked at before it is given up.
 _STEPS_MAX = 100_000
 
 
 class BatchWeights:
-    """The weights of the batch that was handed over last; none while all samples count alike."""
+    """What each sample of the batch that was handed over last counts; nothing while all count alike."""
 
     def __init__(self) -> None:
-        self.weights: torch.Tensor | None = None
+        self._shares: torch.Tensor | None = None
+        self._there: dict[torch.device, torch.Tensor] = {}
 
     def note(self, weights: torch.Tensor) -> None:
         """Another batch is handed over."""
         alike = len(weights) < 2 or bool((weights == weights[0]).all())
-        self.weights = None if alike else weights
+        self._shares = None if alike else weights / weights.sum()
+        self._there = {}
+
+    def clear(self) -> None:
+        """No batch of the loader is under way."""
+        self._shares, self._there = None, {}
 
     def shares(self, values: torch.Tensor) -> torch.Tensor | None:
         """What each sample counts, together 1; none if all count alike, or the values are of another batch."""
-        if self.weights is None or len(self.weights) != len(values):
+        if self._shares is None or len(self._shares) != len(values):
             return None
-        weights = self.weights.to(values.device, torch.float32, non_blocking=True)
-        return weights / weights.sum()
+        if values.device not in self._there:
+            self._there[values.device] = self._shares.to(values.device, non_blocking=True)
+        return self._there[values.device]
+
+    def __deepcopy__(self, _: Any) -> BatchWeights:
+        # A copy of a model is trained by the same loader.
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"weights": None}
+        return {"_shares": None, "_there": {}}
 
 
 class _Normalise(torch.autograd.Function):
-    """Normalises by a weighted mean and variance, in no more passes over the values than batch norm takes."""
+    """Normalises by a weighted mean and variance.
+
+    Everything is computed from centred values in at least 32 bits: a mean that is large beside the deviation, and
+    gradients of half precision, lose nothing.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, values: torch.Tensor, shares: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor, epsilon: float
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        exact = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+        exact = _exact(values)
         shares = shares.to(exact.dtype)
         places = tuple(range(2, values.ndim))
-        means = exact.mean(places) if places else exact
-        squares = exact.square().mean(places) if places else exact.square()
-        mean = shares @ means
-        variance = (shares @ squares - mean.square()).clamp_(min=0)
-        ctx.save_for_backward(values, shares, scale, mean, torch.rsqrt(variance + epsilon))
+        mean = shares @ (exact.mean(places) if places else exact)
+        centred = exact - _by_channel(mean, values)
+        squares = centred.square()
+        variance = shares @ (squares.mean(places) if places else squares)
+        inverse = torch.rsqrt(variance + epsilon)
+        ctx.save_for_backward(values, shares, scale, mean, inverse)
+        ctx.shift_dtype = shift.dtype
         ctx.mark_non_differentiable(mean, variance)
-        out = functional.batch_norm(values, mean, variance, scale, shift, False, 0.0, epsilon)
-        return out, mean, variance
+        factor = scale.to(exact.dtype) * inverse
+        out = torch.addcmul(_by_channel(shift.to(exact.dtype), values), centred, _by_channel(factor, values))
+        return out.to(values.dtype), mean, variance
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:
         values, shares, scale, mean, inverse = ctx.saved_tensors
         over = (0, *range(2, values.ndim))
-        by_channel, by_sample = [1, -1] + [1] * (values.ndim - 2), [-1] + [1] * (values.ndim - 1)
-        by_shift = grad.sum(over, dtype=mean.dtype)
-        by_scale = ((grad * values).sum(over, dtype=mean.dtype) - mean * by_shift) * inverse
+        exact = grad.to(mean.dtype)
+        centred = values.to(mean.dtype) - _by_channel(mean, values)
+        by_shift = exact.sum(over)
+        by_scale = (exact * centred).sum(over) * inverse
         # A value moves the mean by its sample's share of it, over the places of a channel; the variance likewise.
-        part = (shares / values[0, 0].numel()).to(grad.dtype).view(by_sample)
-        slope = by_scale * inverse
-        shared = torch.addcmul(
-            (by_shift - slope * mean).to(grad.dtype).view(by_channel), slope.to(grad.dtype).view(by_channel), values
-        )
-        inner = grad - shared.mul_(part)
-        return inner.mul_((scale * inverse).to(grad.dtype).view(by_channel)), None, by_scale, by_shift, None
+        part = (shares / values[0, 0].numel()).view([-1] + [1] * (values.ndim - 1))
+        shared = torch.addcmul(_by_channel(by_shift, values), centred, _by_channel(by_scale * inverse, values))
+        inner = exact - shared.mul_(part)
+        by_values = inner.mul_(_by_channel(scale.to(mean.dtype) * inverse, values)).to(values.dtype)
+        return by_values, None, by_scale.to(scale.dtype), by_shift.to(ctx.shift_dtype), None
+
+
+def _exact(values: torch.Tensor) -> torch.Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _by_channel(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """One number per channel, in a form that goes with the values."""
+    return numbers.view([1, -1] + [1] * (values.ndim - 2))
 
 
 class _Weighted:
@@ -100,9 +126,9 @@ class _Weighted:
             with torch.no_grad():
                 norm.num_batches_tracked.add_(1)
                 follow = 1.0 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-                # The variance of what the batch was drawn from; a batch of one value says nothing about it.
-                left = float(1 - shares.square().sum() / values[0, 0].numel())
-                unbiased = variance / left if left > 1e-3 else variance
+                # The variance of what the batch was drawn from.
+                left = 1 - shares.square().sum() / values[0, 0].numel()
+                unbiased = variance / left.clamp(min=1e-3)
                 norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), follow)
                 norm.running_var.lerp_(unbiased.to(norm.running_var.dtype), follow)
         return out
@@ -128,7 +154,7 @@ _KINDS: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def weigh(model: nn.Module, weights: BatchWeights) -> int:
-    """Has the model's batch norms, in place, count samples by these weights. Returns how many there are."""
+    """Has the model's batch norms, in place, count samples by these weights. Returns how many those are."""
     count = 0
     for module in model.modules():
         if type(module) in _KINDS:
@@ -139,26 +165,31 @@ def weigh(model: nn.Module, weights: BatchWeights) -> int:
     return count
 
 
+def left_out(model: nn.Module) -> list[str]:
+    """The kinds of batch norm in a model that go by the samples of a batch all the same."""
+    kinds = {type(module) for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)}
+    return sorted(kind.__name__ for kind in kinds if not issubclass(kind, _Weighted))
+
+
 def mixes_samples(outcome: torch.Tensor) -> bool | None:
     """Whether batch norm lies behind this tensor, so that one sample's outcome depends on the others of its batch.
 
-    Seen from the graph that the backward pass will take; none if that hides something, or there is none.
+    Seen from the graph that the backward pass will take; none if that hides something, or there is none. Batch norm
+    that is written out by hand cannot be told from other sums.
     """
-    waiting, seen = [outcome.grad_fn], set()
-    if outcome.grad_fn is None:
-        return None
-    hidden = False
-    while waiting:
+    waiting: list[Any] = [outcome.grad_fn]
+    seen: set[Any] = set()
+    hidden = outcome.grad_fn is None
+    while waiting and len(seen) < _STEPS_MAX:
         step = waiting.pop()
         if step is None or step in seen:
             continue
         seen.add(step)
         name = type(step).__name__
-        if "BatchNorm" in name or name == "_NormaliseBackward":
+        # One that is frozen goes by what it has learned, and mixes nothing.
+        if name == "_NormaliseBackward" or ("BatchNorm" in name and getattr(step, "_saved_training", True)):
             return True
-        # Compiled or hand-written parts do not show what is in them.
-        hidden |= isinstance(step, torch.autograd.function.BackwardCFunction) or len(seen) > _STEPS_MAX
+        # Scripted, compiled and hand-written parts do not show what is in them.
+        hidden |= not hasattr(torch._C._functions, name)
         waiting += [next_step for next_step, _ in step.next_functions]
-        if len(seen) > _STEPS_MAX:
-            return None
-    return None if hidden else False
+    return None if hidden or waiting else False

@@ -25,7 +25,7 @@ from gristmill.arguments import LoaderArguments, recipe_text, whole
 from gristmill.errors import ConfigError
 from gristmill.loader import Batch
 from gristmill.loader import Loader as _Loader
-from gristmill.norm import BatchWeights, mixes_samples, weigh
+from gristmill.norm import BatchWeights, left_out, mixes_samples, weigh
 from gristmill.page import warn
 from gristmill.peers import launcher_rank
 from gristmill.selection import Chooser, selection_settings
@@ -64,23 +64,26 @@ class _Learning(Chooser):
     _copied: Any = None
     _num_classes: int | None = None
     _entropy: bool = False
-    #: Whether the model was looked at: does it normalise by whoever is in a batch?
-    _looked: bool = False
-    #: The weights that the model's batch norms go by, if they do.
+    #: The epoch in which the model was looked at last: does it normalise by whoever is in a batch?
+    _looked: int | None = None
+    _warned: bool = False
+    #: The weights that the model's batch norms go by, if they do, and whether there are any.
     _batch_weights: BatchWeights | None = None
+    _weighed: bool = False
 
     def _look(self, outcome: torch.Tensor) -> None:
-        """Once, at the first training step: a model without batch norm bears a bolder selection."""
-        if self._looked or self._choice is None or not outcome.requires_grad:
+        """At the first step of an epoch: a model without batch norm bears a bolder selection."""
+        if self._choice is None or self._looked == self._epoch or not outcome.requires_grad:
             return
-        self._looked = True
-        mixes = mixes_samples(outcome)
-        if mixes is False:
-            self._choice.alone()
-        elif mixes and self._batch_weights is None and self.selection.get("kind") in _WEIGHING:
+        self._looked = self._epoch
+        # Of a part that is not trained the graph shows nothing; but batch norms that were weighed are there.
+        mixes = self._weighed or mixes_samples(outcome)
+        self._choice.alone(mixes is False)
+        if mixes and not (self._weighed or self._warned) and self.selection.get("kind") in _WEIGHING:
+            self._warned = True
             warn(
-                "the model has batch norm, which goes by the samples that were chosen and not by all: call "
-                "loader.weigh(model) before training, so that it goes by their weights"
+                "the model has batch norm, which goes by the samples that were chosen and not by all: with a loader, "
+                "call loader.weigh(model) before training, so that it goes by their weights"
             )
 
     def _can_gather(self) -> bool:
@@ -128,7 +131,6 @@ class _Learning(Chooser):
             log_p = torch.log_softmax(logits.detach().float(), 1)
             self._tell(log_p, -_own(log_p, labels), labels, batch.ids)
         elif per_sample_loss is not None:
-            self._look(per_sample_loss)
             each = per_sample_loss.detach().float()
             if each.shape != (len(batch.ids),):
                 raise ConfigError(f"per_sample_loss has shape {tuple(each.shape)} for {len(batch.ids)} samples")
@@ -238,16 +240,27 @@ class Loader(_Learning, _Loader[torch.Tensor]):
         """Has the model's batch norms count samples by their weights, in place, and gives the model back.
 
         A selection that trains easy samples rarely gives them more weight; batch norm would otherwise normalise by the
-        hard ones, which are many, and the model is then used on all. Call it once, before training, on the model that
-        the loader's batches go through whole. Without weights (a full epoch, a selection without them, ``eval()``) they
-        are the batch norms that they were. ``SyncBatchNorm`` stays as it is.
+        hard ones, which are many, and the model is then used on all. Call it once, before training, and forward each
+        batch whole before you take the next. Without weights (a full epoch, a selection without them, ``eval()``) they
+        are the batch norms that they were. Only ``BatchNorm1d``, ``2d`` and ``3d`` are weighed.
 
         >>> loader = Loader(DATA, recipe="mnist", batch_size=100, selection="weighted")
         >>> model = loader.weigh(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(784)))
         """
         self._batch_weights = self._batch_weights or BatchWeights()
-        weigh(model, self._batch_weights)
+        self._weighed = weigh(model, self._batch_weights) > 0 or self._weighed
+        if others := left_out(model):
+            warn(f"{', '.join(others)}: not weighed, so that they go by the samples that were chosen and not by all")
         return model
+
+    def _next_epoch(self) -> None:
+        super()._next_epoch()
+        if self._batch_weights is not None:
+            self._batch_weights.clear()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._looked = None
 
     def _make(self, batch: _gristmill.Batch) -> Any:
         made = super()._make(batch)
@@ -504,6 +517,7 @@ class Sampler(_Learning, TorchSampler[list[int]]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where ``state_dict`` was taken."""
+        self._looked = None
         own = self.state_dict()
         for key in ("samples", "seed", "shape"):
             if state.get(key) != own[key]:

@@ -107,9 +107,9 @@ impl Choice {
         report.transpose().map_err(|e| named(py, "GristmillError", &e.to_string()))
     }
 
-    /// The model treats every sample by itself, without batch norm: a selection may be bolder with it.
-    fn alone(&self) {
-        self.inner.alone();
+    /// Whether the model is known to treat every sample by itself, without batch norm: a selection may be bolder with it.
+    fn alone(&self, alone: bool) {
+        self.inner.alone(alone);
     }
 
     /// Takes what the trainer says: ids as int64, and rows of float32: `p_true`, `p_rival`, loss and perhaps entropy.

@@ -34,7 +34,12 @@ def test_a_weight_of_two_is_as_good_as_coming_twice(shape: Any, kind: Any) -> No
     out = norm(values)
     torch.testing.assert_close(out.repeat_interleave(often, 0), plain(values.repeat_interleave(often, 0)))
     torch.testing.assert_close(norm.running_mean, plain.running_mean)
-    torch.testing.assert_close(norm.running_var, plain.running_var, rtol=0.1, atol=0.01)
+    # What the batch was drawn from: as many samples say so as there are, not as many as their weights add up to.
+    many = int(often.sum()) * values[0, 0].numel()
+    drawn = torch.tensor(weights) / sum(weights)
+    left = 1 - drawn.square().sum() / values[0, 0].numel()
+    wanted = 0.9 + (plain.running_var - 0.9) * (many - 1) / many / left
+    torch.testing.assert_close(norm.running_var, wanted)
     norm.eval()
     torch.testing.assert_close(norm(values), nn.functional.batch_norm(values, norm.running_mean, norm.running_var))
 
@@ -46,6 +51,37 @@ def test_gradients_are_the_slopes(shape: Any, kind: Any) -> None:
     for i in (0, 2, 3):
         inputs[i].requires_grad_()
     assert torch.autograd.gradcheck(lambda *x: _Normalise.apply(*x, 1e-5)[0], inputs)
+
+
+def test_large_means_and_half_precision_lose_nothing() -> None:
+    weights = [1.0, 2, 3, 1, 2, 1]
+    often = torch.tensor(weights).long()
+    for mean, deviation in ((100, 1), (2_000, 1), (30, 0.01)):
+        values = torch.randn(6, 3, 8, 8) * deviation + mean
+        norm, exact = weighed(nn.BatchNorm2d, weights), nn.BatchNorm2d(3).double()
+        wanted = exact(values.double().repeat_interleave(often, 0)).float()
+        torch.testing.assert_close(norm(values).repeat_interleave(often, 0), wanted, rtol=0.02, atol=0.02)
+    values, grad = torch.randn(64, 8, 14, 14), torch.randn(64, 8, 14, 14)
+    shares = torch.rand(64)
+    shares /= shares.sum()
+    found = {}
+    for kind, size in ((torch.float16, 100.0), (torch.float16, 1e-4), (torch.float32, 1.0)):
+        inputs = values.to(torch.float16).to(kind).requires_grad_()
+        scale, shift = torch.ones(8, requires_grad=True), torch.zeros(8, requires_grad=True)
+        _Normalise.apply(inputs, shares, scale, shift, 1e-5)[0].backward((grad * size).to(kind))
+        assert inputs.grad is not None
+        assert scale.grad is not None
+        found[kind, size] = inputs.grad.float() / size, scale.grad / size
+    for small in (100.0, 1e-4):
+        for a, b in zip(found[torch.float16, small], found[torch.float32, 1.0], strict=True):
+            assert float((a - b).abs().max() / b.abs().max()) < 0.01
+    model = nn.Sequential(nn.Conv2d(8, 3, 1), nn.BatchNorm2d(3)).bfloat16()
+    said = BatchWeights()
+    weigh(model, said)
+    said.note(torch.rand(64))
+    model(values.bfloat16()).float().square().sum().backward()
+    bare = weighed(nn.BatchNorm1d, weights, affine=False)
+    assert bare(torch.randn(6, 3).double()).dtype == torch.float64
 
 
 def test_equal_weights_another_batch_and_no_weights_are_plain_batch_norm() -> None:
@@ -66,12 +102,18 @@ def test_what_else_a_batch_norm_can_be() -> None:
     assert half.dtype == torch.bfloat16
     model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3)))
     names = list(model.state_dict())
-    assert weigh(model, BatchWeights()) == 2
-    assert weigh(model, BatchWeights()) == 2
+    said = BatchWeights()
+    assert weigh(model, said) == 2
+    assert weigh(model, said) == 2
+    said.note(torch.tensor([1.0, 2, 1, 1]))
     assert isinstance(model[1], nn.BatchNorm2d)
     assert list(model.state_dict()) == names
-    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        torch.testing.assert_close(twin(values), model(values))
+    weighted = model(values)
+    torch.testing.assert_close(copy.deepcopy(model)(values), weighted, msg="a copy is trained by the same loader")
+    said.clear()
+    unweighted = model(values)
+    assert not torch.allclose(weighted, unweighted)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(values), unweighted)
     with pytest.raises(ValueError, match="4D"):
         weighed(nn.BatchNorm2d, [1.0, 2, 1, 1])(torch.randn(4, 3))
 
@@ -99,6 +141,8 @@ def test_whether_a_model_mixes_samples_is_seen_from_its_graph() -> None:
     said.note(torch.tensor([1.0, 2, 1, 1]))
     assert mixes_samples(normed(values)) is True
     assert mixes_samples(Own.apply(plain(values))) is None, "it may hide anything"
+    normed.eval()
+    assert mixes_samples(normed(values)) is False, "frozen, it goes by what it has learned"
     assert mixes_samples(plain(values).detach()) is None
 
 
@@ -131,6 +175,10 @@ def test_a_loader_is_bolder_without_batch_norm_and_says_what_to_do_with_it(idx: 
     assert "no batch norm" not in told[1]
     assert len(warned) == 1
     assert "loader.weigh(model)" in warned[0]
+    loader = Loader(idx, recipe="mnist", batch_size=50, selection="weighted")
+    with pytest.warns(RuntimeWarning, match="SyncBatchNorm: not weighed"):
+        loader.weigh(nn.SyncBatchNorm(10))
+    loader.close()
     told, warned = reasons(idx, normed, True)
     assert "no batch norm" not in told[1]
     assert not warned

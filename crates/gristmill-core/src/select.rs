@@ -192,10 +192,10 @@ impl Selector {
         Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen, served, probe, alone })
     }
 
-    /// The model that is trained treats every sample by itself: it has no batch norm, which would go by whoever is in the
-    /// batch. Counts from the next epoch that begins.
-    pub fn alone(&mut self) {
-        self.alone = true;
+    /// Whether the model that is trained is known to treat every sample by itself: it has no batch norm, which would go by
+    /// whoever is in the batch. Counts from the next epoch that begins.
+    pub fn alone(&mut self, alone: bool) {
+        self.alone = alone;
     }
 
     /// How it selects.

@@ -327,9 +327,15 @@ impl Choice {
         self.lock().selector.unjudged();
     }
 
-    /// The model treats every sample by itself: a selection may be bolder with it.
-    pub fn alone(&self) {
-        self.lock().selector.alone();
+    /// Whether this rank's model is known to treat every sample by itself: a selection may be bolder with it. With several
+    /// ranks it is when all of them say so.
+    pub fn alone(&self, alone: bool) {
+        let mut state = self.lock();
+        if self.world == 1 {
+            state.selector.alone(alone);
+        } else {
+            state.heard.alone = Some(alone);
+        }
     }
 
     /// Takes what the trainer says about a batch.
@@ -403,6 +409,10 @@ impl Choice {
         }
         for one in &heard {
             state.selector.feedback(&one.said())?;
+        }
+        // Whoever says nothing, while others do, says that it does not know.
+        if heard.iter().any(|one| one.alone.is_some()) {
+            state.selector.alone(heard.iter().all(|one| one.alone == Some(true)));
         }
         state.read(heard.iter());
         state.heard = Heard::default();

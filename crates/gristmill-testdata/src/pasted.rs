@@ -20,7 +20,7 @@ const SIDE: usize = 28;
 /// lower quality: a link can be its limit on few cores, too.
 const LARGE: u32 = 176;
 /// How much of what is seen is the set's picture; the rest is the photo.
-const SHOWN: u32 = 9;
+const SHOWN: u32 = 6;
 const OF: u32 = 10;
 /// How much each value is off at most, up or down: the grain of a sensor. Without it laying pictures over each other leaves
 /// little for JPEG to keep, and files are a quarter as large.

@@ -348,9 +348,7 @@ fn weighted_may_add_more_noise_early_in_a_run_whose_end_is_known() {
 fn weighted_is_bolder_with_a_model_that_treats_every_sample_by_itself() {
     let chosen = |alone: bool, options: &[(&str, &str)]| {
         let mut selector = selector("weighted", options, facts(vec![0; 4_000], 3, None));
-        if alone {
-            selector.alone();
-        }
+        selector.alone(alone);
         run(&mut selector, 0..12, &Readings::default());
         // What is known of the model is part of a saved state.
         let mut resumed = self::selector("weighted", options, facts(vec![0; 4_000], 3, None));

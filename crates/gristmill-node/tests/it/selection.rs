@@ -184,6 +184,10 @@ fn ranks_that_share_what_they_heard_select_as_one() {
     for epoch in 0..5 {
         let plan = alone.decide(epoch, Shape::single(20), true).unwrap().plan;
         (0..plan.batches()).for_each(|b| tell(&alone, &plan.batch(b).map(|id| id.0).collect::<Vec<_>>()));
+        // A model without batch norm is one where all ranks say so.
+        alone.alone(epoch >= 2);
+        ranks[0].alone(true);
+        ranks[1].alone(epoch >= 2);
         let mut both = Vec::new();
         for (rank, choice) in ranks.iter().enumerate() {
             let shape = Shape { rank: rank as u32, world: 2, ..Shape::single(10) };
@@ -199,6 +203,8 @@ fn ranks_that_share_what_they_heard_select_as_one() {
             (0..plan.batches()).flat_map(|b| plan.batch(b).map(|id| id.0).collect::<Vec<_>>()).collect();
         one.sort_unstable();
         assert_eq!(both, one);
+        let bold = ranks[0].chosen().unwrap().reason.contains("no batch norm");
+        assert_eq!(bold, epoch > 2, "epoch {epoch}");
         let early = ranks[0].decide(epoch + 1, Shape::single(10), true).unwrap_err();
         assert!(early.to_string().contains("not shared"), "{early}");
         let packs: Vec<Vec<u8>> = ranks.iter().map(Choice::pending).collect();

@@ -105,8 +105,10 @@ pub(super) fn train(args: &TrainArgs) -> Result<ExitCode> {
     };
     if ended == Ended::Stopped {
         // What was learned until then is worth reading, too.
-        if !trainer.history().is_empty() {
-            reports(&mut trainer)?;
+        if !trainer.history().is_empty()
+            && let Err(error) = reports(&mut trainer)
+        {
+            say(format_args!("a report was not written: {error:#}"));
         }
         return Err(stopped(&trainer, checkpoint.as_ref()).into());
     }
