@@ -71,7 +71,7 @@ def main() -> None:
     )
     test = Loader(args.data / "test_batch.bin", recipe=EVAL, batch_size=500, shuffle=False)
     print(train)
-    model = network(args.width)
+    model = train.weigh(network(args.width))  # its batch norm counts samples by their weights, as the loss does
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for epoch in range(args.epochs):
         model.train()
