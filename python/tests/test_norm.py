@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,7 +145,7 @@ def test_whether_a_model_mixes_samples_is_seen_from_its_graph() -> None:
     assert mixes_samples(plain(values).detach()) is None
 
 
-def reasons(data: Path, model: Any, weigh_it: bool) -> tuple[list[str], list[str]]:
+def reasons(data: str, model: Any, weigh_it: bool) -> tuple[list[str], list[str]]:
     """The reasons of three epochs, and what was warned of."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -165,7 +164,7 @@ def reasons(data: Path, model: Any, weigh_it: bool) -> tuple[list[str], list[str
     return told, [str(one.message) for one in warned]
 
 
-def test_a_loader_is_bolder_without_batch_norm_and_says_what_to_do_with_it(idx: Path) -> None:
+def test_a_loader_is_bolder_without_batch_norm_and_says_what_to_do_with_it(idx: str) -> None:
     plain = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     told, warned = reasons(idx, plain, False)
     assert "no batch norm" in told[1]
@@ -182,3 +181,55 @@ def test_a_loader_is_bolder_without_batch_norm_and_says_what_to_do_with_it(idx: 
     told, warned = reasons(idx, normed, True)
     assert "no batch norm" not in told[1]
     assert not warned
+
+
+def steps(loader: Loader, model: Any, epochs: int) -> list[int]:
+    """Trains, and says how many samples each epoch had."""
+    optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.2)
+    kept = []
+    for _ in range(epochs):
+        for batch in loader:
+            optimiser.zero_grad()
+            loader.loss(model(batch.images), batch).backward()
+            optimiser.step()
+        kept.append(int(loader.selection["kept"]))
+    return kept
+
+
+def test_batch_norm_goes_by_the_weights_of_the_batch_that_was_handed_over(idx: str) -> None:
+    loader = Loader(idx, recipe="mnist", batch_size=50, selection="weighted", seed=0)
+    norm = nn.BatchNorm1d(784, momentum=1.0)  # what it remembers is the last batch
+    model = loader.weigh(nn.Sequential(nn.Flatten(), norm, nn.Linear(784, 10)))
+    steps(loader, model, 3)
+    for batch in loader:
+        model(batch.images)
+        pixels = batch.images.flatten(1)
+        weighted = (batch.weights[:, None] * pixels).sum(0) / batch.weights.sum()
+        assert not torch.allclose(weighted, pixels.mean(0), atol=1e-4), "or nothing is shown here"
+        torch.testing.assert_close(norm.running_mean, weighted, rtol=1e-4, atol=1e-5)
+        again = batch.images.clone()
+    model(again)
+    torch.testing.assert_close(norm.running_mean, again.flatten(1).mean(0), rtol=1e-4, atol=1e-5)
+    loader.close()
+
+
+def test_batch_norm_that_was_weighed_is_there_whatever_the_graph_shows(idx: str) -> None:
+    loader = Loader(idx, recipe="mnist", batch_size=50, selection="weighted", seed=0)
+    body = nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16)).requires_grad_(False)
+    steps(loader, loader.weigh(nn.Sequential(body, nn.Linear(16, 10))), 2)
+    assert "no batch norm" not in loader.selection["reason"]
+    loader.close()
+
+
+def test_what_is_known_of_the_model_goes_with_a_saved_state(idx: str) -> None:
+    loader = Loader(idx, recipe="mnist", batch_size=50, selection="weighted", seed=0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    start, weights = loader.state_dict(), copy.deepcopy(model.state_dict())
+    first = steps(loader, model, 3)
+    loader.load_state_dict(start)
+    model.load_state_dict(weights)
+    assert steps(loader, model, 3) == first
+    normed = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
+    steps(loader, loader.weigh(normed), 2)
+    assert "no batch norm" not in loader.selection["reason"], "another model is another matter"
+    loader.close()

@@ -14,7 +14,8 @@ import torch
 from conftest import SHIPPED
 from gristmill import _gristmill
 from gristmill.errors import ConfigError
-from gristmill.torch import Dataset, Loader, Sampler, _columns
+from gristmill.learning import learned_columns
+from gristmill.torch import Dataset, Loader, Sampler
 from torch.utils.data import DataLoader
 
 WAYS = ("bucket", "online", "active-bias", "biggest-loser", "proxy", "iis", "infobatch", "weighted")
@@ -328,7 +329,7 @@ def test_what_is_learned_is_the_same_on_a_processor_and_on_a_device(classes: int
     each = -log_p.gather(1, labels[:, None])[:, 0]
     native = _gristmill.learned(log_p.numpy().tobytes(), labels.numpy().tobytes(), classes, entropy)
     rows = torch.frombuffer(bytearray(native), dtype=torch.float32).reshape(-1, 64)
-    torch.testing.assert_close(rows, _columns(log_p, each, entropy), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(rows, learned_columns(log_p, each, entropy), rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_no_number_is_not_hidden_and_wrong_labels_are_refused() -> None:

@@ -178,6 +178,24 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_counts_in_batch_norm_too() {
+        let (x, labels) = (numbers(8, 4 * 5), [0, 1, 2, 1]);
+        let (weights, often) = ([1.0, 3.0, 1.0, 2.0], [0, 1, 1, 1, 2, 3, 3]);
+        let rows: Vec<f32> = often.iter().flat_map(|row| x[row * 5..(row + 1) * 5].to_vec()).collect();
+        let twice: Vec<u32> = often.iter().map(|row| labels[*row]).collect();
+        let learned = |x: &[f32], labels: &[u32], weights: &[f32]| {
+            let mut model = Mlp::new(5, &[6, 4], 3, 9);
+            model.learn(x, labels, weights, &mut Facts::default());
+            // The loss is a mean over samples, of which one has four and the other seven.
+            model.params().flat_map(|param| param.grad.clone()).map(|g| g * labels.len() as f32).collect::<Vec<_>>()
+        };
+        let (few, many) = (learned(&x, &labels, &weights), learned(&rows, &twice, &[1.0; 7]));
+        for (i, (few, many)) in few.iter().zip(&many).enumerate() {
+            assert!((few - many).abs() < 1e-4, "{i}: {few} {many}");
+        }
+    }
+
+    #[test]
     fn a_step_on_a_batch_of_parts_is_the_mean_over_the_ranks() {
         let (labels, weights) = ([0, 1, 2, 1, 0, 2], [1.0, 0.5, 2.0, 1.0, 0.7, 1.5]);
         let x = numbers(8, 6 * 5);
