@@ -5,7 +5,7 @@
 //! a value that silently does nothing would be trained with.
 //!
 //! The defaults are those of the publications where they have some. What was tried for `bucket` and `weighted` is in
-//! `bench/results/selection-notes.txt` and the files `selection-sweep` beside it.
+//! `bench/results/selection-notes.txt` and the files `selection-sweep` and `selection-norm` beside it.
 
 mod fields;
 
