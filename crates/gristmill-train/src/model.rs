@@ -187,7 +187,11 @@ mod tests {
             let mut model = Mlp::new(5, &[6, 4], 3, 9);
             model.learn(x, labels, weights, &mut Facts::default());
             // The loss is a mean over samples, of which one has four and the other seven.
-            model.params().flat_map(|param| param.grad.clone()).map(|g| g * labels.len() as f32).collect::<Vec<_>>()
+            model
+                .params()
+                .flat_map(|param| param.grad.clone())
+                .map(|g| g * labels.len() as f32)
+                .collect::<Vec<_>>()
         };
         let (few, many) = (learned(&x, &labels, &weights), learned(&rows, &twice, &[1.0; 7]));
         for (i, (few, many)) in few.iter().zip(&many).enumerate() {
