@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import statistics
 import subprocess
@@ -53,6 +54,12 @@ def resident(pid: int) -> int:
     """Resident bytes of a process."""
     fields = Path(f"/proc/{pid}/statm").read_text().split()
     return int(fields[1]) * 4_096
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ask(url: str, folder: str, seed: int, until: float, told: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
@@ -114,12 +121,14 @@ def main() -> int:
                 print(f"{readings[-1] / MIB:.0f} MiB resident", file=sys.stderr)
             time.sleep(0.5)
         results = [told.get(timeout=10) for _ in jobs if not told.empty()]
+        took_s = cpu_s(server.pid)
         server.terminate()
     limit = (args.memory + IN_FLIGHT_MIB) * MIB + base
     samples, wrong = sum(one for one, _ in results), sum(bad for _, bad in results)
     lines = [
         f"command: python bench/soak.py --minutes {args.minutes:g} --memory {args.memory} --processes {args.processes}",
         f"{samples} samples served to {len(results)} of {len(jobs)} processes, {wrong} of them wrong",
+        f"{1e6 * took_s / max(1, samples):.0f} us of the node's CPU time for each",
         f"limit {limit / MIB:.0f} MiB ({args.memory} samples + {IN_FLIGHT_MIB} in flight + {base / MIB:.0f} at rest)",
         f"resident: most {max(readings) / MIB:.0f} MiB ({max(readings) / limit:.0%} of the limit), "
         f"median {statistics.median(readings) / MIB:.0f} MiB, last {readings[-1] / MIB:.0f} MiB",

@@ -66,34 +66,42 @@ class _Normalise(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         exact = _exact(values)
         shares = shares.to(exact.dtype)
-        places = tuple(range(2, values.ndim))
-        mean = shares @ (exact.mean(places) if places else exact)
+        mean = _moment(exact, shares)
         centred = exact - _by_channel(mean, values)
         squares = centred.square()
-        variance = shares @ (squares.mean(places) if places else squares)
+        variance = _moment(squares, shares)
         inverse = torch.rsqrt(variance + epsilon)
-        ctx.save_for_backward(values, shares, scale, mean, inverse)
-        ctx.shift_dtype = shift.dtype
+        ctx.save_for_backward(centred, shares, scale, inverse)
+        ctx.dtypes = values.dtype, shift.dtype
         ctx.mark_non_differentiable(mean, variance)
-        factor = scale.to(exact.dtype) * inverse
-        out = torch.addcmul(_by_channel(shift.to(exact.dtype), values), centred, _by_channel(factor, values))
+        factor = _by_channel(scale.to(exact.dtype) * inverse, values)
+        # Large pieces of memory are dear on a processor: one that is no longer needed takes what comes next.
+        out = torch.addcmul(_by_channel(shift.to(exact.dtype), values), centred, factor, out=squares)
         return out.to(values.dtype), mean, variance
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:
-        values, shares, scale, mean, inverse = ctx.saved_tensors
-        over = (0, *range(2, values.ndim))
-        exact = grad.to(mean.dtype)
-        centred = values.to(mean.dtype) - _by_channel(mean, values)
+        centred, shares, scale, inverse = ctx.saved_tensors
+        over = (0, *range(2, centred.ndim))
+        exact = grad.to(centred.dtype)
         by_shift = exact.sum(over)
-        by_scale = (exact * centred).sum(over) * inverse
+        products = exact * centred
+        by_scale = products.sum(over) * inverse
+        factor = scale.to(centred.dtype) * inverse
         # A value moves the mean by its sample's share of it, over the places of a channel; the variance likewise.
-        part = (shares / values[0, 0].numel()).view([-1] + [1] * (values.ndim - 1))
-        shared = torch.addcmul(_by_channel(by_shift, values), centred, _by_channel(by_scale * inverse, values))
-        inner = exact - shared.mul_(part)
-        by_values = inner.mul_(_by_channel(scale.to(mean.dtype) * inverse, values)).to(values.dtype)
-        return by_values, None, by_scale.to(scale.dtype), by_shift.to(ctx.shift_dtype), None
+        part = (shares / -centred[0, 0].numel()).view([-1] + [1] * (centred.ndim - 1))
+        by_mean = _by_channel(by_shift * factor, centred)
+        moved = torch.addcmul(by_mean, centred, _by_channel(by_scale * inverse * factor, centred), out=products)
+        by_values = torch.addcmul(moved.mul_(part), exact, _by_channel(factor, centred), out=products)
+        of_values, of_shift = ctx.dtypes
+        return by_values.to(of_values), None, by_scale.to(scale.dtype), by_shift.to(of_shift), None
+
+
+def _moment(values: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """The mean of each channel, each sample counting by its share."""
+    means = values.mean(tuple(range(2, values.ndim))) if values.ndim > 2 else values
+    return shares @ means
 
 
 def _exact(values: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: anything a decision does not need.
 
-use std::f64::consts::{LN_2, SQRT_2};
+use std::f64::consts::LN_2;
 
 /// The base-2 logarithm of a positive number; minus infinity for 0 and what is not positive.
 pub fn log2(x: f64) -> f64 {
@@ -18,18 +18,49 @@ pub fn log2(x: f64) -> f64 {
     }
     // Numbers too small to have a leading one are lifted first.
     let (x, lifted) = if x < f64::MIN_POSITIVE { (x * (1_u64 << 54) as f64, 54.0) } else { (x, 0.0) };
-    let bits = x.to_bits();
-    let mut exponent = f64::from((bits >> 52) as i32 - 1_023);
-    let mut mantissa = f64::from_bits((bits & ((1 << 52) - 1)) | (1_023 << 52));
-    if mantissa > SQRT_2 {
-        mantissa *= 0.5;
-        exponent += 1.0;
+    // x = 2^k z with z from FIRST to twice that, and z near one of 128 numbers whose logarithm is known.
+    let above = x.to_bits().wrapping_sub(FIRST.to_bits());
+    let k = (above as i64 >> 52) as f64;
+    let z = f64::from_bits(x.to_bits().wrapping_sub(above & 0xfff << 52));
+    let (inverse, log) = NEAR[(above >> 45) as usize % 128];
+    // ln (1 + r) = r - r^2/2 + r^3/3 - ..., with r at most 1/128.
+    let r = z * inverse - 1.0;
+    let square = r * r;
+    let (thirds, fifths) = (1.0 / 3.0 - r / 4.0, 1.0 / 5.0 - r / 6.0);
+    let tail = thirds + square * (fifths + square * (1.0 / 7.0 - r / 8.0));
+    k - lifted + log + (r + square * (r * tail - 0.5)) / LN_2
+}
+
+/// Where the numbers begin that a logarithm is reduced to: so that 1 has numbers on both sides.
+const FIRST: f64 = 0.6875;
+
+/// For each 128th part of the numbers from `FIRST` to twice that: one over a number near all of them, and its
+/// logarithm. Around 1 it is 1 itself, so that logarithms near 0 lose nothing.
+static NEAR: [(f64, f64); 128] = {
+    let mut near = [(1.0, 0.0); 128];
+    let mut i = 0;
+    while i < 128 {
+        let bits = FIRST.to_bits() + (i << 45);
+        let (begin, end) = (f64::from_bits(bits), f64::from_bits(bits + (1 << 45)));
+        if begin > 1.0 || end < 1.0 {
+            let inverse = 2.0 / (begin + end);
+            near[i as usize] = (inverse, -log2_near_one(inverse));
+        }
+        i += 1;
     }
-    // ln m = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), at most 0.172 here.
-    let s = (mantissa - 1.0) / (mantissa + 1.0);
-    let square = s * s;
-    let series = (0..12).rev().fold(0.0, |sum, n| sum * square + 1.0 / f64::from(2 * n + 1));
-    exponent - lifted + 2.0 * s * series / LN_2
+    near
+};
+
+/// The base-2 logarithm of a number between 1/2 and 2, by the long way that a table is made with.
+const fn log2_near_one(x: f64) -> f64 {
+    // ln x = 2 (s + s^3/3 + s^5/5 + ...) with s = (x - 1) / (x + 1).
+    let s = (x - 1.0) / (x + 1.0);
+    let (mut series, mut n) = (0.0, 24);
+    while n > 0 {
+        n -= 1;
+        series = series * s * s + 1.0 / (2 * n + 1) as f64;
+    }
+    2.0 * s * series / LN_2
 }
 
 /// Two to the power of `x`.

@@ -412,30 +412,25 @@ impl Chosen {
     /// reads those once.
     pub fn shuffled(&self, seed: u64) -> (Vec<u32>, Vec<f32>) {
         let stream = Stream::new(seed, self.epoch, Purpose::TrainingOrder, &[]);
-        let mut order = if self.ids.is_sorted_by(|a, b| a < b) {
-            self.places_in(&stream.permutation(self.summary.samples))
-        } else {
+        if !self.ids.is_sorted_by(|a, b| a < b) {
             // Repeats in the same place of the shuffle would end up in one batch.
-            stream.permutation(self.ids.len() as u32)
-        };
-        let weights = match self.weights.as_slice() {
-            [] => Vec::new(),
-            weights => order.iter().map(|&place| weights[place as usize]).collect(),
-        };
-        order.iter_mut().for_each(|place| *place = self.ids[*place as usize]);
-        (order, weights)
-    }
-
-    /// The places of the chosen ids in the order in which `all` names them.
-    fn places_in(&self, all: &[u32]) -> Vec<u32> {
-        const ABSENT: u32 = u32::MAX;
-        let mut places = vec![ABSENT; all.len()];
-        for (place, &id) in self.ids.iter().enumerate() {
-            if let Some(slot) = places.get_mut(id as usize) {
-                *slot = place as u32;
-            }
+            let places = stream.permutation(self.ids.len() as u32);
+            let weight = |&place: &u32| self.weights.get(place as usize).copied();
+            let weights = places.iter().filter_map(weight).collect();
+            return (places.into_iter().map(|place| self.ids[place as usize]).collect(), weights);
         }
-        all.iter().map(|&id| places[id as usize]).filter(|place| *place != ABSENT).collect()
+        let samples = self.summary.samples;
+        let mut chosen = vec![0_u64; samples.div_ceil(64) as usize];
+        self.ids.iter().for_each(|id| chosen[*id as usize / 64] |= 1 << (id % 64));
+        let mut order = stream.permutation(samples);
+        order.retain(|id| chosen[*id as usize / 64] >> (id % 64) & 1 == 1);
+        if self.weights.is_empty() {
+            return (order, Vec::new());
+        }
+        let mut by_id = vec![0.0; samples as usize];
+        self.ids.iter().zip(&self.weights).for_each(|(id, weight)| by_id[*id as usize] = *weight);
+        let weights = order.iter().map(|id| by_id[*id as usize]).collect();
+        (order, weights)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done; 1 it ran and found or met a problem; 2 the call or the configuration is wrong; 130 stopped
 //! by Ctrl-C. Data goes to standard output, words to standard error.
 
+mod allocator;
 mod args;
 mod bars;
 mod commands;

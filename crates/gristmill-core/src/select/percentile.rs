@@ -11,32 +11,56 @@ use crate::math::power;
 use crate::rng::{Purpose, Stream};
 
 /// Samples that are judged against the same history.
-const CHUNK: usize = 256;
+const CHUNK: usize = 1_024;
+/// The level of a sample that was never seen; no loss has it.
+const UNSEEN: u32 = u32::MAX;
 
-/// The last losses, oldest first, and the same in ascending order.
+/// A number whose order is that of the losses; what is not a number says as little as the largest loss.
+pub(super) fn level(loss: f32) -> u32 {
+    let bits = if loss.is_nan() { f32::MAX.to_bits() } else { loss.to_bits() };
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// The loss of a level.
+fn loss_of(level: u32) -> f32 {
+    f32::from_bits(if level >> 31 == 1 { level & !(1 << 31) } else { !level })
+}
+
+/// The last losses, oldest first, and the same in ascending order; as levels, which are compared in one step.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Losses {
-    pub(super) queue: Vec<f32>,
-    sorted: Vec<f32>,
+    queue: Vec<u32>,
+    sorted: Vec<u32>,
     most: usize,
+    /// Room for the next `sorted`, and for what goes and comes.
+    spare: [Vec<u32>; 3],
 }
 
 impl Losses {
     pub(super) fn new(most: usize) -> Losses {
-        Losses { queue: Vec::new(), sorted: Vec::new(), most }
+        Losses { most, ..Losses::default() }
     }
 
     /// The same with what was saved in it.
-    pub(super) fn with(&self, queue: Vec<f32>) -> Losses {
+    pub(super) fn with(&self, queue: &[f32]) -> Losses {
         let mut new = Losses::new(self.most);
-        new.push(queue.into_iter());
+        new.push(queue);
         new
+    }
+
+    /// The losses, oldest first.
+    pub(super) fn queue(&self) -> Vec<f32> {
+        self.queue.iter().map(|&level| loss_of(level)).collect()
     }
 
     /// The share of the known losses that is strictly lower.
     pub(super) fn percentile(&self, loss: f32) -> f64 {
-        let lower = self.sorted.partition_point(|known| known.total_cmp(&loss).is_lt());
-        lower as f64 / self.sorted.len().max(1) as f64
+        self.lower(level(loss)) as f64 / self.sorted.len().max(1) as f64
+    }
+
+    /// How many of the known losses are strictly lower.
+    fn lower(&self, level: u32) -> usize {
+        self.sorted.partition_point(|&known| known < level)
     }
 
     fn full(&self) -> bool {
@@ -44,29 +68,36 @@ impl Losses {
     }
 
     /// Adds a chunk; the oldest go.
-    pub(super) fn push(&mut self, losses: impl Iterator<Item = f32>) {
+    pub(super) fn push(&mut self, losses: &[f32]) {
+        let levels: Vec<u32> = losses.iter().map(|&loss| level(loss)).collect();
+        self.push_levels(&levels);
+    }
+
+    fn push_levels(&mut self, levels: &[u32]) {
         let before = self.queue.len();
-        // NaN would break the order; it says as little as the largest loss.
-        self.queue.extend(losses.map(|loss| if loss.is_nan() { f32::MAX } else { loss }));
+        self.queue.extend_from_slice(levels);
         let over = self.queue.len().saturating_sub(self.most);
-        let mut new: Vec<f32> = self.queue[before.max(over)..].to_vec();
-        let mut old: Vec<f32> = self.queue.drain(..over).take(before).collect();
-        new.sort_unstable_by(f32::total_cmp);
-        old.sort_unstable_by(f32::total_cmp);
+        let [merged, going, coming] = &mut self.spare;
+        [&mut *merged, &mut *going, &mut *coming].into_iter().for_each(Vec::clear);
+        coming.extend_from_slice(&self.queue[before.max(over)..]);
+        going.extend(self.queue.drain(..over).take(before));
+        coming.sort_unstable();
+        going.sort_unstable();
         // One walk over three sorted lists: what was known without what goes, merged with what comes.
-        let mut old = old.into_iter().peekable();
-        let stays =
-            self.sorted.iter().filter(|known| old.next_if(|gone| gone.total_cmp(known).is_eq()).is_none());
-        let mut new = new.into_iter().peekable();
-        let mut merged = Vec::with_capacity(self.queue.len());
-        for &known in stays {
-            while let Some(loss) = new.next_if(|loss| loss.total_cmp(&known).is_lt()) {
-                merged.push(loss);
+        let (mut gone, mut come) = (0, 0);
+        for &known in &self.sorted {
+            if going.get(gone) == Some(&known) {
+                gone += 1;
+                continue;
+            }
+            while let Some(&new) = coming.get(come).filter(|&&new| new < known) {
+                merged.push(new);
+                come += 1;
             }
             merged.push(known);
         }
-        merged.extend(new);
-        self.sorted = merged;
+        merged.extend_from_slice(&coming[come..]);
+        std::mem::swap(&mut self.sorted, merged);
     }
 }
 
@@ -99,7 +130,7 @@ pub(super) fn keep(
         loss.is_nan() || !known.full() || flip(id) < chance(known.percentile(loss), options.power)
     };
     let kept = ids.iter().zip(losses).map(decide).collect();
-    known.push(losses.iter().copied());
+    known.push(losses);
     kept
 }
 
@@ -138,24 +169,25 @@ fn take(context: &Context<'_>, history: usize, to_the: f64, reason: &str) -> Pic
     // The chance has few values: one per count of lower losses.
     let chances: Vec<f64> =
         (0..=history).map(|lower| chance(lower as f64 / history as f64, to_the)).collect();
-    let loss_of = |id: u32| match context.scores.seen[id as usize] {
-        0 => f32::MAX,
-        _ => context.scores.loss[id as usize],
-    };
-    let mut taken = vec![false; order.len()];
-    let mut losses = [0.0; CHUNK];
+    // What was never seen is above every loss. In one list, so that looking up a sample waits for memory once.
+    let facts = context.scores.seen.iter().zip(&context.scores.loss);
+    let levels: Vec<u32> = facts.map(|(&seen, &loss)| if seen == 0 { UNSEEN } else { level(loss) }).collect();
+    // One bit per sample: few enough to stay near the processor while they are set in random order.
+    let mut taken = vec![0_u64; order.len().div_ceil(64)];
+    let mut of_chunk = [0; CHUNK];
     for chunk in order.chunks(CHUNK) {
+        // By itself: reads that nothing depends on are under way together.
+        let of_chunk = &mut of_chunk[..chunk.len()];
+        of_chunk.iter_mut().zip(chunk).for_each(|(level, &id)| *level = levels[id as usize]);
         let full = known.full();
-        for (place, &id) in chunk.iter().enumerate() {
-            let loss = loss_of(id);
-            losses[place] = loss;
-            let lower = known.sorted.partition_point(|other| *other < loss);
+        for (&id, &level) in chunk.iter().zip(&*of_chunk) {
             // A flip per sample, used or not, so that one sample's loss does not move another's coin.
             let flip = coins.unit();
-            taken[id as usize] = !full || context.scores.seen[id as usize] == 0 || flip < chances[lower];
+            let take = !full || level == UNSEEN || flip < chances[known.lower(level)];
+            taken[id as usize / 64] |= u64::from(take) << (id % 64);
         }
-        known.push(losses[..chunk.len()].iter().copied());
+        known.push_levels(of_chunk);
     }
-    let ids = (0..order.len() as u32).filter(|&id| taken[id as usize]).collect();
+    let ids = (0..order.len() as u32).filter(|&id| taken[id as usize / 64] >> (id % 64) & 1 == 1).collect();
     Pick { ids, reason: reason.into(), ..Pick::default() }
 }

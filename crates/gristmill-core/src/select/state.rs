@@ -38,7 +38,7 @@ impl Selector {
                 put_f32s(&mut out, &history.mean);
                 put_f32s(&mut out, &history.squares);
             }
-            Memory::Losses(losses) => put_f32s(&mut out, &losses.queue),
+            Memory::Losses(losses) => put_f32s(&mut out, &losses.queue()),
             Memory::Fixed(ids) => put_u32s(&mut out, ids),
             Memory::Weighted(memory) => {
                 put_f32s(&mut out, &memory.saved);
@@ -126,7 +126,7 @@ impl Selector {
                 history.mean = input.f32s(samples)?;
                 history.squares = input.f32s(samples)?;
             }
-            Memory::Losses(losses) => *losses = losses.with(input.f32s(usize::MAX)?),
+            Memory::Losses(losses) => *losses = losses.with(&input.f32s(usize::MAX)?),
             Memory::Fixed(ids) => *ids = input.ids(samples)?,
             Memory::Weighted(memory) => {
                 memory.saved = input.f32s(samples)?;

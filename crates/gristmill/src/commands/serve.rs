@@ -1,6 +1,7 @@
 //! `gristmill serve`: a data set behind sockets, until the process is asked to end.
 
 use super::catalogued;
+use crate::allocator;
 use crate::args::ServeArgs;
 use crate::output::{counted, json, line, name, say, size};
 use crate::stop;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 const PAGE_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode> {
+    allocator::give_back();
     let config = args.common.config(&[
         ("serve.listen", args.listen.as_ref()),
         ("serve.cores", args.cores.as_ref()),

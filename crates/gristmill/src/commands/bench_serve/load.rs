@@ -12,8 +12,6 @@ use gristmill_node::node::Ask;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Samples per message.
-const BATCH: usize = 32;
 /// Messages in flight on one connection.
 const IN_FLIGHT: usize = 2;
 /// Connections of the mixed load.
@@ -27,8 +25,14 @@ pub(super) struct Figures {
     pub(super) p99_ms: f64,
 }
 
-/// Asks one server for `time`.
-pub(super) fn measure(servers: &Servers, way: Way, load: Load, time: Duration) -> Result<Figures> {
+/// Asks one server for `time`, by messages of `most` samples.
+pub(super) fn measure(
+    servers: &Servers,
+    way: Way,
+    load: Load,
+    most: usize,
+    time: Duration,
+) -> Result<Figures> {
     let clients = if load == Load::Batched { 1 } else { CLIENTS };
     // Everybody connects before anybody asks, so that connecting is not measured.
     let start = std::sync::Barrier::new(clients + 1);
@@ -36,7 +40,7 @@ pub(super) fn measure(servers: &Servers, way: Way, load: Load, time: Duration) -
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
             .map(|client| {
-                let batch = if client % 2 == 0 { BATCH } else { 1 };
+                let batch = if client % 2 == 0 { most } else { 1 };
                 scope.spawn(move || match way {
                     Way::ClientTcp | Way::ClientUnix => {
                         through_client(servers, way, batch, client, start, time)

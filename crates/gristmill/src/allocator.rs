@@ -1,0 +1,30 @@
+//! What the allocator keeps of memory that was freed.
+//!
+//! A node promises to stay within its memory limit, and samples are of any size. The C library's allocator serves large
+//! pieces from one heap once it has seen a few come and go; pieces of very different sizes then leave gaps that count as
+//! taken (measured: a node at 116 % of its limit). Where large pieces always are mappings of their own, freeing one gives
+//! all of it back.
+//!
+//! Deliberately not here: another allocator. Only a node's process is treated so; a training process is its user's.
+
+/// From this size on a piece of memory is a mapping of its own. Below it, gaps are small beside any limit.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAPPED_BYTES: i32 = 256 << 10;
+/// So much may lie free at the end of a heap before it is given back: without it every other free would do that.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const FREE_BYTES: i32 = 4 << 20;
+
+/// Has large pieces of memory go back to the system when they are freed. To be called before there are any.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "the allocator of the C library has no safe face")]
+pub(crate) fn give_back() {
+    // SAFETY: it takes two numbers, and other threads, of which there are none yet, may allocate meanwhile.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, FREE_BYTES);
+    }
+}
+
+/// Other allocators are left as they are.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn give_back() {}
