@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from gristmill import _gristmill
 from gristmill.errors import ConfigError
@@ -22,6 +23,8 @@ __all__ = ["Learning", "has_process_group", "learned_columns"]
 
 #: Selections that give samples weights.
 _WEIGHING = ("weighted", "infobatch")
+#: A label that nobody has, so that all others count.
+_NO_LABEL = -(1 << 62)
 #: Above so many predictions tensor operations are as good, and need no copy of them.
 _NATIVE_MAX = 1 << 20
 
@@ -80,13 +83,12 @@ class Learning(Chooser):
         labels = self._check(logits, batch)
         self._look(logits)
         log_p = torch.log_softmax(logits.float(), 1)
-        each = -_own(log_p, labels)
+        each = _losses(log_p, labels)
         if self._choice is not None or self._page is not None:
             self._tell(log_p.detach(), each.detach(), labels, batch.ids)
-        if self._choice is not None:
-            each = each * batch.weights.to(each.device, non_blocking=True)
-        mean: torch.Tensor = each.mean()
-        return mean
+        if self._choice is None:
+            return each.mean()
+        return torch.dot(each, batch.weights.to(each, non_blocking=True) / len(each))
 
     def feedback(
         self, batch: Any, logits: torch.Tensor | None = None, *, per_sample_loss: torch.Tensor | None = None
@@ -104,7 +106,7 @@ class Learning(Chooser):
             labels = self._check(logits, batch)
             self._look(logits)
             log_p = torch.log_softmax(logits.detach().float(), 1)
-            self._tell(log_p, -_own(log_p, labels), labels, batch.ids)
+            self._tell(log_p, _losses(log_p, labels), labels, batch.ids)
         elif per_sample_loss is not None:
             each = per_sample_loss.detach().float()
             if each.shape != (len(batch.ids),):
@@ -169,10 +171,10 @@ class Learning(Chooser):
         self._hear(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes(), classified)
 
 
-def _own(log_p: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """What each sample's own label has."""
+def _losses(log_p: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """What each sample's own label lacks."""
     try:
-        return log_p.gather(1, labels[:, None])[:, 0]
+        return functional.nll_loss(log_p, labels.long(), reduction="none", ignore_index=_NO_LABEL)
     except (IndexError, RuntimeError) as error:
         if log_p.device.type != "cpu":
             raise

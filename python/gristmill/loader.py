@@ -193,6 +193,7 @@ class Loader(Shown, Chooser, Generic[A]):
         self._resuming = False
         self._running: _gristmill.Epoch | None = None
         self._last_report: Report | None = None
+        self._decisions: list[dict[str, Any]] = []
         self._closed = False
         self._show(self._engine, written, epochs)
         check_classes(self.classes, source)
@@ -255,7 +256,7 @@ class Loader(Shown, Chooser, Generic[A]):
     def __iter__(self) -> Iterator[Any]:
         if self._closed:
             raise GristmillError("this loader is closed")
-        self._end()
+        self._settle()
         if self._batch > 0 and not self._resuming:
             # The last iteration was left early; this one is a new epoch, as with a DataLoader.
             self._next_epoch()
@@ -311,8 +312,7 @@ class Loader(Shown, Chooser, Generic[A]):
                 self._share(self._epoch)
         finally:
             if self._running is running:
-                self._last_report = Report._from_json(running.report())
-                self._running = None
+                self._settle()
             running.close()
 
     def _next_epoch(self) -> None:
@@ -409,12 +409,28 @@ class Loader(Shown, Chooser, Generic[A]):
             return Report._from_json(self._running.report())
         return self._last_report or Report({})
 
+    @property
+    def decisions(self) -> list[dict[str, Any]]:
+        """Everything that the steering decided in the epochs of this loader so far, oldest first.
+
+        Each has ``line``, a sentence, and ``epoch``, ``knob``, ``from``, ``to``, ``action``, ``reason``,
+        ``predicted`` and ``measured``. ``report().decisions`` has those of one epoch.
+        """
+        return [dict(decision) for decision in self._decisions]
+
     # End.
 
     def _end(self) -> None:
         if self._running is not None:
             self._running.close()
             self._running = None
+
+    def _settle(self) -> None:
+        """Ends the epoch that is under way, and keeps what it came to."""
+        if self._running is not None:
+            self._last_report = Report._from_json(self._running.report())
+            self._decisions += self._last_report.decisions
+        self._end()
 
     def close(self) -> None:
         """Ends the threads. The loader cannot be used after it."""

@@ -71,8 +71,10 @@ class _Normalise(torch.autograd.Function):
         squares = centred.square()
         variance = _moment(squares, shares)
         inverse = torch.rsqrt(variance + epsilon)
-        ctx.save_for_backward(centred, shares, scale, inverse)
-        ctx.dtypes = values.dtype, shift.dtype
+        # Half precision takes half the memory until then: it is centred again.
+        kept = centred if values.dtype == exact.dtype else values
+        ctx.save_for_backward(kept, mean, shares, scale, inverse)
+        ctx.shift_dtype = shift.dtype
         ctx.mark_non_differentiable(mean, variance)
         factor = _by_channel(scale.to(exact.dtype) * inverse, values)
         # Large pieces of memory are dear on a processor: one that is no longer needed takes what comes next.
@@ -82,7 +84,8 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:
-        centred, shares, scale, inverse = ctx.saved_tensors
+        kept, mean, shares, scale, inverse = ctx.saved_tensors
+        centred = kept if kept.dtype == mean.dtype else kept.to(mean.dtype) - _by_channel(mean, kept)
         over = (0, *range(2, centred.ndim))
         exact = grad.to(centred.dtype)
         by_shift = exact.sum(over)
@@ -94,14 +97,14 @@ class _Normalise(torch.autograd.Function):
         by_mean = _by_channel(by_shift * factor, centred)
         moved = torch.addcmul(by_mean, centred, _by_channel(by_scale * inverse * factor, centred), out=products)
         by_values = torch.addcmul(moved.mul_(part), exact, _by_channel(factor, centred), out=products)
-        of_values, of_shift = ctx.dtypes
-        return by_values.to(of_values), None, by_scale.to(scale.dtype), by_shift.to(of_shift), None
+        return by_values.to(kept.dtype), None, by_scale.to(scale.dtype), by_shift.to(ctx.shift_dtype), None
 
 
 def _moment(values: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
     """The mean of each channel, each sample counting by its share."""
     means = values.mean(tuple(range(2, values.ndim))) if values.ndim > 2 else values
-    return shares @ means
+    # Not as a product of matrices, which mixed precision would make in half precision.
+    return (shares[:, None] * means).sum(0)
 
 
 def _exact(values: torch.Tensor) -> torch.Tensor:

@@ -52,6 +52,15 @@ def test_gradients_are_the_slopes(shape: Any, kind: Any) -> None:
     assert torch.autograd.gradcheck(lambda *x: _Normalise.apply(*x, 1e-5)[0], inputs)
 
 
+def test_mixed_precision_loses_nothing() -> None:
+    norm, plain = (weighed(nn.BatchNorm2d, [1.0, 2, 3, 1, 2, 1]) for _ in range(2))
+    values = torch.randn(6, 3, 8, 8) + 2_000
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = norm(values)
+    torch.testing.assert_close(mixed, plain(values))
+    torch.testing.assert_close(norm.running_var, plain.running_var)
+
+
 def test_large_means_and_half_precision_lose_nothing() -> None:
     weights = [1.0, 2, 3, 1, 2, 1]
     often = torch.tensor(weights).long()

@@ -201,6 +201,7 @@ def test_a_bad_start_is_mended_and_said(slow: dict[str, Any]) -> None:
             for decision in report.decisions:
                 assert decision["line"] in str(report)
         shown = state(loader)["decisions"]
+        assert loader.decisions == decided, "those of all epochs"
     first = decided[0]
     assert (first["action"], first["knob"], first["from"], first["epoch"]) == ("moved", "reads", "1", 1)
     assert first["predicted"] > 1.5
@@ -222,6 +223,7 @@ def test_what_is_pinned_stays(slow: dict[str, Any], arguments: dict[str, Any]) -
                 pass
             assert loader.report().decisions == []
             assert loader.report().values["reads_in_flight"] == 1
+        assert loader.decisions == []
 
 
 def test_what_somebody_set_stays(slow: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -131,6 +132,11 @@ def test_a_plain_loader_has_the_same_loss_and_no_selection(idx: str) -> None:
     batch = next(iter(load))
     logits = fake_logits(batch.ids, batch.labels, 0)
     assert torch.allclose(load.loss(logits, batch), torch.nn.functional.cross_entropy(logits, batch.labels))
+    short, ignored = copy.copy(batch), copy.copy(batch)
+    short.labels, ignored.labels = batch.labels.int(), batch.labels - 100
+    assert torch.allclose(load.loss(logits, short), load.loss(logits, batch)), "labels of any integer kind"
+    with pytest.raises(ConfigError, match="labels go from -100"):
+        load.loss(logits, ignored)
     assert load.selection == {}
     assert load.keep(batch, torch.zeros(100)).all()
     load.feedback(batch, logits)  # nothing to tell, and no error: a training loop need not know

@@ -92,7 +92,7 @@ impl Cache {
         Ok(Cache {
             heap: Heap::new(samples),
             hot_bytes: 0,
-            hot_bytes_max: options.bytes_max - cold_bytes_max,
+            hot_bytes_max: options.bytes_max,
             cold,
             values: if policy.values() { vec![1.0; samples] } else { Vec::new() },
             plans: Plans::new(options.horizon, counts),

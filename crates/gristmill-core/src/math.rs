@@ -2,7 +2,7 @@
 //!
 //! A system's own library may round `log2` differently in the last bit, and one bit can move a sample across a
 //! threshold on one rank and not on another. These use additions, multiplications and divisions only, which every
-//! machine rounds alike. Their error is below 1e-14 of the value, far below anything a decision looks at.
+//! machine rounds alike. Their error is below 1e-13 of the value, far below anything a decision looks at.
 //!
 //! Deliberately not here: anything a decision does not need.
 

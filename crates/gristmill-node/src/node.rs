@@ -270,16 +270,6 @@ impl Node {
         for (job, weight) in changed.weights {
             memory.change(|policy, _| _ = policy.weigh(job, weight));
         }
-        if let Some(cold) = changed.cold {
-            let cost = inner.counts.cost();
-            memory.change(|policy, gone| {
-                if let (Some(rate), Some((latency_s, per_byte_s))) = (changed.cold_bytes_per_s, cost) {
-                    let pack = policy.options().pack.bytes as f64;
-                    policy.adapt(rate, latency_s + per_byte_s * pack, gone);
-                }
-                policy.begin_cold(epoch, &cold, gone);
-            });
-        }
         let snapshot = memory.policy.snapshot();
         drop(memory);
         // The long part, while requests go on.
@@ -297,6 +287,17 @@ impl Node {
             let mut old = None;
             inner.memory().change(|policy, _| old = Some(policy.swap(shadow)));
             drop(old); // outside of the lock: it is as large as the new order
+        }
+        // By the new scores: who goes to make room is the lowest of them.
+        if let Some(cold) = changed.cold {
+            let cost = inner.counts.cost();
+            inner.memory().change(|policy, gone| {
+                if let (Some(rate), Some((latency_s, per_byte_s))) = (changed.cold_bytes_per_s, cost) {
+                    let pack = policy.options().pack.bytes as f64;
+                    policy.adapt(rate, latency_s + per_byte_s * pack, gone);
+                }
+                policy.begin_cold(epoch, &cold, gone);
+            });
         }
         inner.bell.ring();
         Ok(())
@@ -450,7 +451,7 @@ impl Node {
 fn regions(memory: &Memory) -> Option<RegionReport> {
     let sizes = memory.policy.regions();
     let [hot_hits, cold_hits] = memory.region_hits;
-    (sizes.cold_bytes_max > 0).then_some(RegionReport {
+    memory.policy.has_cold().then_some(RegionReport {
         hot_hits,
         cold_hits,
         hot_bytes: sizes.hot_bytes,

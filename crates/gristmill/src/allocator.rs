@@ -14,14 +14,19 @@ const MAPPED_BYTES: i32 = 256 << 10;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const FREE_BYTES: i32 = 4 << 20;
 
+/// The most mappings of its own: a system allows a process 65,530 of all kinds, and what is beyond comes from the heap.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAPPINGS_MAX: i32 = 32 << 10;
+
 /// Has large pieces of memory go back to the system when they are freed. To be called before there are any.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "the allocator of the C library has no safe face")]
 pub(crate) fn give_back() {
-    // SAFETY: it takes two numbers, and other threads, of which there are none yet, may allocate meanwhile.
+    // SAFETY: it takes two numbers, and other threads may allocate meanwhile.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
         libc::mallopt(libc::M_TRIM_THRESHOLD, FREE_BYTES);
+        libc::mallopt(libc::M_MMAP_MAX, MAPPINGS_MAX);
     }
 }
 

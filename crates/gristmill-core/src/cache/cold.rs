@@ -129,6 +129,8 @@ pub struct Cold {
     waits: u64,
     low: f64,
     filled: bool,
+    /// No epoch wants anything of it.
+    rests: bool,
 }
 
 impl Cold {
@@ -154,6 +156,7 @@ impl Cold {
             waits: 0,
             low: 1.0,
             filled: false,
+            rests: true,
         }
     }
 
@@ -189,10 +192,27 @@ impl Cold {
         4 * words as u64 + 8 * self.packs.capacity() as u64 + 2 * self.wanted.overhead_bytes()
     }
 
+    /// Whether no epoch wants anything of it, so that its room is free for others.
+    pub fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// No sample is cold until another epoch begins. Returns who was here.
+    pub fn rest(&mut self) -> Vec<u32> {
+        let here: Vec<u32> = self.fresh.drain(..).chain(self.used.drain(..)).collect();
+        here.iter().for_each(|&id| self.places[id as usize] = ABSENT);
+        (self.bytes, self.used_bytes, self.rests) = (0, 0, true);
+        self.wanted.clear();
+        self.packs.clear();
+        (self.waits, self.low, self.filled) = (0, 1.0, false);
+        here
+    }
+
     /// A new epoch asks for these cold samples: packs are cut from those that are not here, the others are ready to be
     /// served again, and who is cold no more goes.
     pub fn begin(&mut self, epoch: u64, ids: &[u32], gone: &mut Vec<SampleId>) {
         self.wanted.clear();
+        self.rests = false;
         let fits =
             |id: &&u32| self.sizes.get(**id as usize).is_some_and(|size| u64::from(*size) <= self.bytes_max);
         ids.iter().filter(fits).for_each(|&id| _ = self.wanted.set(id, true));

@@ -2,6 +2,9 @@
 //!
 //! The hot region is the policy's own; the cold one ([`Cold`]) is filled by packs. What is asked for exactly is found
 //! in either. Only `score` has a cold region; for the others these functions have nothing to do.
+//!
+//! An epoch that reads everything has no cold samples. Then the hot region has the room of both, and who was in the cold
+//! one moves over: an empty region would be a part of the cache that serves nobody.
 
 use super::{Cache, Cold, Pack, Served, cold};
 use crate::SampleId;
@@ -15,7 +18,7 @@ pub struct Regions {
     pub hot_bytes_max: u64,
     /// Bytes of the cold region, with packs on their way.
     pub cold_bytes: u64,
-    /// Its limit.
+    /// Its limit: none while nothing is cold and the hot region has its room.
     pub cold_bytes_max: u64,
 }
 
@@ -26,8 +29,13 @@ impl Cache {
             hot_bytes: self.hot_bytes,
             hot_bytes_max: self.hot_bytes_max,
             cold_bytes: self.cold.as_ref().map_or(0, Cold::bytes),
-            cold_bytes_max: self.cold.as_ref().map_or(0, Cold::bytes_max),
+            cold_bytes_max: self.options.bytes_max - self.hot_bytes_max,
         }
+    }
+
+    /// Whether it has a cold region, resting or not.
+    pub fn has_cold(&self) -> bool {
+        self.cold.is_some()
     }
 
     /// Whether a sample is in the hot region.
@@ -37,9 +45,30 @@ impl Cache {
 
     /// A new epoch asks for these cold samples ([`cold::coldest`]); those that the hot region has need no pack.
     pub fn begin_cold(&mut self, epoch: u64, ids: &[u32], gone: &mut Vec<SampleId>) {
+        let Some(cold) = &mut self.cold else { return };
+        if ids.iter().all(|id| self.heap.has(*id)) {
+            let moved = cold.rest();
+            self.hot_bytes_max = self.options.bytes_max - cold.bytes();
+            moved.into_iter().for_each(|id| self.keep(id));
+            return;
+        }
+        // Room first: the lowest scores are mostly cold samples, which then come in packs again.
+        self.make_room(gone);
         if let Some(cold) = &mut self.cold {
             let ids: Vec<u32> = ids.iter().copied().filter(|id| !self.heap.has(*id)).collect();
             cold.begin(epoch, &ids, gone);
+        }
+    }
+
+    /// Gives the cold region its room, at the cost of the lowest scores of the hot one.
+    fn make_room(&mut self, gone: &mut Vec<SampleId>) {
+        let Some(cold) = &self.cold else { return };
+        // Packs on their way may keep the cold region larger for a while; the hot one has what is left.
+        self.hot_bytes_max = self.options.bytes_max - cold.bytes_max().max(cold.bytes());
+        while self.hot_bytes > self.hot_bytes_max {
+            let Some(entry) = self.heap.smallest().next() else { break };
+            self.drop_hot(entry.id);
+            gone.push(SampleId(entry.id));
         }
     }
 
@@ -92,12 +121,8 @@ impl Cache {
         let pressure = cold.pressure(bytes_per_s, refill_s);
         let next = cold::sized(self.options.bytes_max, cold.bytes_max(), &pressure);
         cold.resize(next, gone);
-        // Packs on their way may keep the cold region larger for a while; the hot one has what is left.
-        self.hot_bytes_max = self.options.bytes_max - next.max(cold.bytes());
-        while self.hot_bytes > self.hot_bytes_max {
-            let Some(entry) = self.heap.smallest().next() else { break };
-            self.drop_hot(entry.id);
-            gone.push(SampleId(entry.id));
+        if !cold.rests() {
+            self.make_room(gone);
         }
     }
 }

@@ -134,25 +134,29 @@ fn the_regions_share_the_bytes() {
         cold_bytes,
         cold_bytes_max,
     };
-    assert_eq!(cache.regions(), regions(0, 900, 0, 100));
+    assert_eq!(cache.regions(), regions(0, 1_000, 0, 0), "nothing is cold yet");
     cache.renew((0..400_u16).map(|id| 1.0 + f32::from(id)).collect()).unwrap();
     (0..100).for_each(|id| _ = request(&mut cache, id));
-    assert_eq!(cache.regions(), regions(900, 900, 0, 100));
-    // The cold ones come in packs, but for what the hot region has.
+    assert_eq!(cache.regions(), regions(1_000, 1_000, 0, 0));
+    // The cold ones come in packs, but for what the hot region has; the lowest scores of that make room for them.
     let mut gone = Vec::new();
-    let ids: Vec<u32> = (95..120).collect();
+    let ids: Vec<u32> = (5..10).chain(95..120).collect();
     cache.begin_cold(3, &ids, &mut gone);
+    assert_eq!(cache.regions(), regions(900, 900, 0, 100));
+    assert_eq!(gone, (0..10).map(SampleId).collect::<Vec<_>>());
+    assert!(cache.takes_part(SampleId(5)), "one that had to go comes in a pack");
     assert_eq!(cache.serve(SampleId(99)), Served::Exact);
     assert_eq!(cache.serve(SampleId(105)), Served::Empty);
     let pack = cache.next_pack(&mut gone).unwrap();
-    assert!(pack.ids.iter().all(|id| id.0 >= 100), "{pack:?}");
+    assert!(pack.ids.iter().all(|id| id.0 < 10 || id.0 >= 100), "{pack:?}");
     // One of them was read on its own meanwhile.
-    let first = pack.ids[0];
+    let first = *pack.ids.iter().find(|id| id.0 >= 100).unwrap();
+    let other = *pack.ids.iter().find(|id| **id != first).unwrap();
     assert!(cache.offer(first, &mut gone));
     gone.clear();
     cache.arrived(&pack, &mut gone);
     assert!(gone.is_empty() && cache.holds(first), "it is hot by now and keeps its bytes");
-    assert!(cache.holds(pack.ids[1]) && cache.ask(JobId(0), pack.ids[1]));
+    assert!(cache.holds(other) && cache.ask(JobId(0), other));
     assert!(cache.bytes() <= 1_000);
     // There was a wait, so the cold region grows and the lowest scores of the hot one go.
     gone.clear();
@@ -160,6 +164,20 @@ fn the_regions_share_the_bytes() {
     assert_eq!((cache.regions().hot_bytes_max, cache.regions().cold_bytes_max), (890, 110));
     assert_eq!(gone.len(), 1);
     assert!(cache.regions().hot_bytes <= 890 && !cache.holds(gone[0]));
+    // An epoch without cold samples: who is in the cold region moves over, and nobody goes.
+    let held: Vec<u32> = (0..400).filter(|id| cache.holds(SampleId(*id))).collect();
+    let bytes = cache.bytes();
+    gone.clear();
+    cache.begin_cold(4, &[], &mut gone);
+    cache.adapt(0.0, 0.0, &mut gone);
+    assert!(gone.is_empty() && held.iter().all(|id| cache.is_hot(SampleId(*id))));
+    assert_eq!(cache.regions(), regions(bytes, 1_000, 0, 0));
+    let hot: Vec<u32> = (0..400).filter(|id| cache.is_hot(SampleId(*id))).take(20).collect();
+    cache.begin_cold(5, &hot, &mut gone);
+    assert!(gone.is_empty(), "what is cold is here already");
+    // And one that has some again.
+    cache.begin_cold(6, &ids, &mut gone);
+    assert!(cache.regions().hot_bytes <= 890 && cache.bytes() <= 1_000);
     let mut fixed = CacheOptions::new(Policy::Score, 1_000);
     fixed.adapt = false;
     let mut cache = Cache::new(fixed, vec![10; 400].into(), 7).unwrap();

@@ -28,11 +28,11 @@ pub(super) fn online(options: &Online, context: &Context<'_>) -> Pick {
     // as samples, and by the largest pressure the first of many is drawn 21 times.
     let mut of_rank = vec![0_u8; samples];
     // Drawn in groups: counting waits for memory, and waits overlap where nothing else is between them.
-    let mut drawn = [0_usize; 1_024];
-    for first in (0..draws).step_by(drawn.len()) {
-        let drawn = &mut drawn[..(draws - first).min(1_024)];
-        drawn.iter_mut().for_each(|rank| *rank = rank_of(coins.unit()));
-        drawn.iter().for_each(|&rank| of_rank[rank] = of_rank[rank].saturating_add(1));
+    let mut group = [0_usize; 1_024];
+    for first in (0..draws).step_by(group.len()) {
+        let group = &mut group[..(draws - first).min(1_024)];
+        group.iter_mut().for_each(|rank| *rank = rank_of(coins.unit()));
+        group.iter().for_each(|&rank| of_rank[rank] = of_rank[rank].saturating_add(1));
     }
     let mut times = vec![0_u32; samples];
     ranked.iter().zip(of_rank).for_each(|(&key, drawn)| times[key as u32 as usize] = drawn.into());

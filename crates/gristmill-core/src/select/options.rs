@@ -239,8 +239,9 @@ pub struct Weighted {
     /// The most that a sample may weigh. Beyond it the easiest samples count less than they would in a full epoch. None
     /// goes by [`Weighted::bounds`].
     pub weight_max: Option<f64>,
-    /// The smallest batch, as a share of the usual one; 1 keeps batches whole, and an epoch has fewer of them.
-    pub batch_least: f64,
+    /// The smallest batch, as a share of the usual one; 1 keeps batches whole, and an epoch has fewer of them. None goes by
+    /// [`Weighted::bounds`].
+    pub batch_least: Option<f64>,
     /// How much of the old threshold stays in the new one.
     pub smoothing: f64,
     /// Whether what is dear to fetch is skipped sooner when training waits for I/O.
@@ -256,7 +257,7 @@ impl Default for Weighted {
             early: 1.0,
             least: None,
             weight_max: None,
-            batch_least: 0.5,
+            batch_least: None,
             smoothing: 0.0,
             cost: true,
         }
@@ -272,14 +273,17 @@ pub struct Bounds {
     pub least: f64,
     /// The most that a sample may weigh.
     pub weight_max: f64,
+    /// The smallest batch, as a share of the usual one.
+    pub batch_least: f64,
 }
 
 impl Bounds {
     /// For models that may have batch norm, which normalises by whoever is in the batch: nobody stays away for long, and
     /// whoever comes counts for all that did not.
-    const CAREFUL: Bounds = Bounds { noise: 0.2, least: 0.2, weight_max: 5.0 };
-    /// For models that treat every sample by itself: the easiest may stay away for long, and count for less.
-    const BOLD: Bounds = Bounds { noise: 0.3, least: 0.05, weight_max: 3.0 };
+    const CAREFUL: Bounds = Bounds { noise: 0.2, least: 0.2, weight_max: 5.0, batch_least: 0.5 };
+    /// For models that treat every sample by itself: the easiest may stay away for long, and count for less; steps may be a
+    /// little longer.
+    const BOLD: Bounds = Bounds { noise: 0.3, least: 0.05, weight_max: 3.0, batch_least: 0.7 };
 }
 
 impl Weighted {
@@ -290,6 +294,7 @@ impl Weighted {
             noise: self.noise.unwrap_or(usual.noise),
             least: self.least.unwrap_or(usual.least),
             weight_max: self.weight_max.unwrap_or(usual.weight_max),
+            batch_least: self.batch_least.unwrap_or(usual.batch_least),
         }
     }
 }

@@ -11,7 +11,10 @@ use crate::math::power;
 use crate::rng::{Purpose, Stream};
 
 /// Samples that are judged against the same history.
-const CHUNK: usize = 1_024;
+const CHUNK: usize = 256;
+/// The same where there are so many samples that it makes no difference, but for the time that it takes.
+const LARGE_CHUNK: usize = 1_024;
+const MANY_SAMPLES: usize = 1 << 20;
 /// The level of a sample that was never seen; no loss has it.
 const UNSEEN: u32 = u32::MAX;
 
@@ -174,8 +177,8 @@ fn take(context: &Context<'_>, history: usize, to_the: f64, reason: &str) -> Pic
     let levels: Vec<u32> = facts.map(|(&seen, &loss)| if seen == 0 { UNSEEN } else { level(loss) }).collect();
     // One bit per sample: few enough to stay near the processor while they are set in random order.
     let mut taken = vec![0_u64; order.len().div_ceil(64)];
-    let mut of_chunk = [0; CHUNK];
-    for chunk in order.chunks(CHUNK) {
+    let mut of_chunk = [0; LARGE_CHUNK];
+    for chunk in order.chunks(if order.len() < MANY_SAMPLES { CHUNK } else { LARGE_CHUNK }) {
         // By itself: reads that nothing depends on are under way together.
         let of_chunk = &mut of_chunk[..chunk.len()];
         of_chunk.iter_mut().zip(chunk).for_each(|(level, &id)| *level = levels[id as usize]);

@@ -10,7 +10,7 @@ use crate::score::Threshold;
 use crate::steer::guard::Guard;
 
 const MAGIC: &[u8; 8] = b"GRISTSEL";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 impl Selector {
     /// Everything that decides the epochs to come, and the one under way.

@@ -127,7 +127,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     }
     // As many steps as a full epoch has, as far as batches may shrink: each then estimates what the full batch would
     // have done. What they may not shrink is made up by the weight.
-    let share = (pick.ids.len() as f64 / samples as f64).clamp(options.batch_least, 1.0) as f32;
+    let share = (pick.ids.len() as f64 / samples as f64).clamp(bounds.batch_least, 1.0) as f32;
     pick.weights.iter_mut().for_each(|weight| *weight *= share);
     pick.batch_share = Some(share);
     let why = if by_cost { "gradient for its cost" } else { "gradient" };

@@ -36,7 +36,7 @@ async fn named(scan: &Scan<'_>, pattern: &str, kind: Option<SourceKind>) -> Resu
         Some(kind) => kind,
         None => kind_of(pattern).ok_or_else(|| {
             Error::config(format!("cannot tell what {} is by its name", scan.shown(pattern)))
-                .hint("name a folder, a .csv or .jsonl list, .tar shards, an idx file or a CIFAR .bin file, or say its kind with --kind")
+                .hint("name a folder, a .csv or .jsonl list, .tar shards, an idx file or a CIFAR .bin file, or say its kind with --kind on the command line")
         })?,
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -137,7 +137,10 @@ pub(super) fn choose(
                 scan.url,
                 several.join(", ")
             ))
-            .hint(format!("say which with --kind {}, or name the files", several[0])));
+            .hint(format!(
+                "name the files of one kind, or say which with --kind {} on the command line",
+                several[0]
+            )));
         }
     };
     let mut notes = Vec::new();

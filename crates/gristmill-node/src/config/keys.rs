@@ -307,7 +307,7 @@ const OWN: &[Key] = &[
     ),
     selection_key!(
         "batch_least",
-        "weighted: the smallest batch, as a share of the usual one; 1 keeps batches whole"
+        "weighted: the smallest batch, as a share of the usual one (1 keeps batches whole); auto is 0.7 for a model without batch norm, else 0.5"
     ),
     selection_key!("cost", "weighted: skip what is dear to fetch sooner when training waits for I/O"),
     selection_key!("pressure", "online: how much likelier the largest loss is drawn than the smallest"),

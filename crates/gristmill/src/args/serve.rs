@@ -91,8 +91,8 @@ pub(crate) struct BenchServeArgs {
     /// How often everything is measured, 1 to 99; medians are shown
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(crate) rounds: usize,
-    /// Samples per message, 1 to 1024
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    /// Samples per message, 1 to 128
+    #[arg(long, default_value_t = 32, value_name = "N")]
     pub(crate) batch: usize,
     /// Print one JSON object per line
     #[arg(long)]

@@ -150,7 +150,7 @@ impl Selection {
                 ("early", Number(&mut w.early, 1.0, 100.0)),
                 ("least", Auto(&mut w.least, 0.01, 1.0)),
                 ("weight_max", Auto(&mut w.weight_max, 1.0, 1_000.0)),
-                ("batch_least", Number(&mut w.batch_least, 0.01, 1.0)),
+                ("batch_least", Auto(&mut w.batch_least, 0.01, 1.0)),
                 ("smoothing", Number(&mut w.smoothing, 0.0, 0.999)),
                 ("cost", Switch(&mut w.cost)),
             ],
