@@ -383,8 +383,7 @@ After several epochs one more object, with \"total\": true, holds their medians.
     #[command(after_help = "\
 JSON fields: transport (tcp, unix, lane, client-tcp, client-unix, loopback, redis-mget, redis-get and redis-unix: MGET through its Unix socket), load (batched: one connection, \
 --batch samples per message, 2 messages in flight; mixed: 8 connections, half of them ask for single samples), sample_bytes, \
-requests_per_s and requests_per_cpu_s (a request is one sample; CPU is the server's), times_redis (per CPU second, \
-beside Redis' MGET of the same round; shown as x Redis), p99_ms (of a message).")]
+requests_per_s and requests_per_cpu_s (a request is one sample; CPU is the server's), times_redis (per CPU second, beside Redis' MGET of the same round; shown as x Redis), p99_ms (of a message).")]
     Serve(BenchServeArgs),
     /// Say what a catalog of very many samples costs to open, hold and order
     #[command(after_help = "Example:\n  gristmill bench scale --samples 10000000")]

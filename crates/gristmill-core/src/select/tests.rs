@@ -118,16 +118,6 @@ proptest! {
     }
 }
 
-proptest! {
-    #[test]
-    fn sorting_by_digits_is_sorting(numbers in prop::collection::vec((0_u32..5_000, any::<u32>()), 0..600)) {
-        let numbers: Vec<u64> = numbers.iter().map(|&(few, any)| u64::from(few * 850_000) << 32 | u64::from(any)).collect();
-        let mut expected = numbers.clone();
-        expected.sort_by_key(|number| number >> 32);
-        prop_assert_eq!(baselines::by_high_half(numbers), expected);
-    }
-}
-
 #[test]
 fn biggest_loser_forwards_all_and_trains_few() {
     let samples = 20_000;
