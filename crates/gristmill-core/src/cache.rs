@@ -18,7 +18,6 @@
 //! Deliberately not here: reading, evicting bytes, waiting, and whose score it is when there are several jobs
 //! ([`jobs`] merges them) or several nodes ([`owner`] says who caches what).
 
-mod bits;
 pub mod cold;
 #[cfg(test)]
 mod epochs;
@@ -40,8 +39,8 @@ pub use options::{CacheOptions, Policy};
 pub use regions::Regions;
 pub use shadow::{Shadow, Snapshot};
 
+use crate::bits::Bits;
 use crate::{Invalid, SampleId};
-use bits::Bits;
 use heap::{Heap, ascending};
 use plans::Plans;
 use quiver::{Packages, Place, Slots};

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bits;
 pub mod cache;
 pub mod exchange;
 pub mod family;

@@ -91,16 +91,9 @@ impl Stream {
     /// The same, for a stream that goes on afterwards.
     pub fn next_permutation(&mut self, n: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..n).collect();
-        // Partners are drawn in groups: swaps wait for memory, and waits overlap where nothing else is between them.
-        let mut partners = [0_usize; 256];
-        let mut left = order.len();
-        while left > 1 {
-            let partners = &mut partners[..(left - 1).min(256)];
-            for (back, partner) in partners.iter_mut().enumerate() {
-                *partner = self.below((left - back) as u64) as usize;
-            }
-            partners.iter().enumerate().for_each(|(back, &partner)| order.swap(left - 1 - back, partner));
-            left -= partners.len();
+        for i in (1..order.len()).rev() {
+            let j = self.below(i as u64 + 1) as usize;
+            order.swap(i, j);
         }
         order
     }

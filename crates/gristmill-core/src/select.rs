@@ -29,6 +29,7 @@ pub use options::{
 pub use standing::Standing;
 
 use crate::Invalid;
+use crate::bits::Bits;
 use crate::family::Families;
 use crate::plan::Shape;
 use crate::rng::{Purpose, Stream};
@@ -143,8 +144,8 @@ pub struct Selector {
     scores: Scores,
     memory: Memory,
     chosen: Option<Chosen>,
-    /// One bit per sample: served in this epoch.
-    served: Vec<u64>,
+    /// Who is served in this epoch.
+    served: Bits,
     probe: probe::Probe,
     /// Whether the model is known to treat every sample by itself.
     alone: bool,
@@ -185,7 +186,7 @@ impl Selector {
             Selection::Weighted(_) => Memory::Weighted(weighted::Memory::new(samples, facts.seed)),
         };
         let scores = Scores::new(samples, form);
-        let served = vec![0; samples.div_ceil(64)];
+        let served = Bits::new(samples);
         let mean_bytes = facts.sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / samples as f64;
         let (chosen, probe) = (None, probe::Probe::default());
         let alone = false;
@@ -221,7 +222,7 @@ impl Selector {
         let epoch = chosen.epoch;
         let strange = |&&id: &&u32| {
             let known = (id as usize) < self.scores.len();
-            known && self.served[id as usize / 64] >> (id % 64) & 1 == 0
+            known && !self.served.has(id)
         };
         if let Some(id) = said.ids.iter().find(strange) {
             return Err(Invalid(format!(
@@ -370,13 +371,10 @@ impl Selector {
 
     /// Notes who is served in this epoch. Returns how many different ones.
     fn mark_served(&mut self, ids: &[u32]) -> u32 {
-        self.served.fill(0);
+        self.served.clear();
         let mut kept = 0;
         for &id in ids {
-            let bit = 1 << (id % 64);
-            let word = &mut self.served[id as usize / 64];
-            kept += u32::from(*word & bit == 0);
-            *word |= bit;
+            kept += u32::from(!self.served.set(id, true));
         }
         kept
     }
@@ -420,10 +418,10 @@ impl Chosen {
             return (places.into_iter().map(|place| self.ids[place as usize]).collect(), weights);
         }
         let samples = self.summary.samples;
-        let mut chosen = vec![0_u64; samples.div_ceil(64) as usize];
-        self.ids.iter().for_each(|id| chosen[*id as usize / 64] |= 1 << (id % 64));
+        let mut chosen = Bits::new(samples as usize);
+        self.ids.iter().for_each(|&id| _ = chosen.set(id, true));
         let mut order = stream.permutation(samples);
-        order.retain(|id| chosen[*id as usize / 64] >> (id % 64) & 1 == 1);
+        order.retain(|&id| chosen.has(id));
         if self.weights.is_empty() {
             return (order, Vec::new());
         }

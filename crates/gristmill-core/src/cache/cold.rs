@@ -11,8 +11,8 @@
 //!
 //! Deliberately not here: reading, waiting, and which samples are cold beyond the plain split by score ([`coldest`]).
 
-use super::bits::Bits;
 use crate::SampleId;
+use crate::bits::Bits;
 use crate::rng::{Purpose, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;

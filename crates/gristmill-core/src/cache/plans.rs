@@ -6,7 +6,7 @@
 //! plan with it, so a job that is gone holds nothing.
 
 use super::JobId;
-use super::bits::Bits;
+use crate::bits::Bits;
 
 #[derive(Debug)]
 struct Plan {

@@ -7,6 +7,7 @@
 
 use super::options::{BiggestLoser, Iis};
 use super::{Context, Pick};
+use crate::bits::Bits;
 use crate::math::power;
 use crate::rng::{Purpose, Stream};
 
@@ -176,7 +177,7 @@ fn take(context: &Context<'_>, history: usize, to_the: f64, reason: &str) -> Pic
     let facts = context.scores.seen.iter().zip(&context.scores.loss);
     let levels: Vec<u32> = facts.map(|(&seen, &loss)| if seen == 0 { UNSEEN } else { level(loss) }).collect();
     // One bit per sample: few enough to stay near the processor while they are set in random order.
-    let mut taken = vec![0_u64; order.len().div_ceil(64)];
+    let mut taken = Bits::new(order.len());
     let mut of_chunk = [0; LARGE_CHUNK];
     for chunk in order.chunks(if order.len() < MANY_SAMPLES { CHUNK } else { LARGE_CHUNK }) {
         // By itself: reads that nothing depends on are under way together.
@@ -187,10 +188,10 @@ fn take(context: &Context<'_>, history: usize, to_the: f64, reason: &str) -> Pic
             // A flip per sample, used or not, so that one sample's loss does not move another's coin.
             let flip = coins.unit();
             let take = !full || level == UNSEEN || flip < chances[known.lower(level)];
-            taken[id as usize / 64] |= u64::from(take) << (id % 64);
+            taken.set(id, take);
         }
         known.push_levels(of_chunk);
     }
-    let ids = (0..order.len() as u32).filter(|&id| taken[id as usize / 64] >> (id % 64) & 1 == 1).collect();
+    let ids = (0..order.len() as u32).filter(|&id| taken.has(id)).collect();
     Pick { ids, reason: reason.into(), ..Pick::default() }
 }
