@@ -70,13 +70,12 @@ class _Normalise(torch.autograd.Function):
         centred = exact - _by_channel(mean, values)
         squares = centred.square()
         variance = _moment(squares, shares)
-        inverse = torch.rsqrt(variance + epsilon)
         # Half precision takes half the memory until then: it is centred again.
         kept = centred if values.dtype == exact.dtype else values
-        ctx.save_for_backward(kept, mean, shares, scale, inverse)
-        ctx.shift_dtype = shift.dtype
+        ctx.save_for_backward(kept, mean, variance, shares, scale)
+        ctx.shift_dtype, ctx.epsilon = shift.dtype, epsilon
         ctx.mark_non_differentiable(mean, variance)
-        factor = _by_channel(scale.to(exact.dtype) * inverse, values)
+        factor = _by_channel(scale.to(exact.dtype) * torch.rsqrt(variance + epsilon), values)
         # Large pieces of memory are dear on a processor: one that is no longer needed takes what comes next.
         out = torch.addcmul(_by_channel(shift.to(exact.dtype), values), centred, factor, out=squares)
         return out.to(values.dtype), mean, variance
@@ -84,19 +83,19 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:
-        kept, mean, shares, scale, inverse = ctx.saved_tensors
+        kept, mean, variance, shares, scale = ctx.saved_tensors
         centred = kept if kept.dtype == mean.dtype else kept.to(mean.dtype) - _by_channel(mean, kept)
-        over = (0, *range(2, centred.ndim))
-        exact = grad.to(centred.dtype)
-        by_shift = exact.sum(over)
-        products = exact * centred
-        by_scale = products.sum(over) * inverse
-        factor = scale.to(centred.dtype) * inverse
-        # A value moves the mean by its sample's share of it, over the places of a channel; the variance likewise.
-        part = (shares / -centred[0, 0].numel()).view([-1] + [1] * (centred.ndim - 1))
-        by_mean = _by_channel(by_shift * factor, centred)
-        moved = torch.addcmul(by_mean, centred, _by_channel(by_scale * inverse * factor, centred), out=products)
-        by_values = torch.addcmul(moved.mul_(part), exact, _by_channel(factor, centred), out=products)
+        exact, exact_scale = grad.to(centred.dtype), scale.to(centred.dtype)
+        # As if mean and variance were given, which the library does in few passes.
+        by_values, by_scale, by_shift = torch.ops.aten.native_batch_norm_backward(
+            exact, centred, exact_scale, torch.zeros_like(mean), variance, None, None, False, ctx.epsilon, [True] * 3
+        )
+        # But a value moves the mean by its sample's share of it, over the places of a channel; the variance likewise.
+        inverse = torch.rsqrt(variance + ctx.epsilon)
+        part = shares[:, None] / -centred[0, 0].numel()
+        factor = exact_scale * inverse
+        by_values.addcmul_(centred, _by_sample(part * (by_scale * inverse * factor), centred))
+        by_values.add_(_by_sample(part * (by_shift * factor), centred))
         return by_values.to(kept.dtype), None, by_scale.to(scale.dtype), by_shift.to(ctx.shift_dtype), None
 
 
@@ -114,6 +113,11 @@ def _exact(values: torch.Tensor) -> torch.Tensor:
 def _by_channel(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """One number per channel, in a form that goes with the values."""
     return numbers.view([1, -1] + [1] * (values.ndim - 2))
+
+
+def _by_sample(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """One number per sample and channel, in such a form."""
+    return numbers.view([*numbers.shape] + [1] * (values.ndim - 2))
 
 
 class _Weighted:

@@ -22,6 +22,7 @@ pub(crate) mod metrics;
 mod ops;
 mod options;
 mod outgoing;
+mod pixels;
 mod requests;
 mod staged;
 
@@ -187,6 +188,7 @@ impl Server {
             .build()
             .map_err(|e| Error::io("start", "an I/O runtime", e))?;
         let listeners = runtime.block_on(Listeners::open(&options, token.is_some()))?;
+        let samples = hosted.iter().map(|hosted| u64::from(hosted.node.set().catalog().len())).sum();
         let state = Arc::new(State {
             gate: Gate::new(options.connections_max),
             budget: Arc::new(Semaphore::new(options.bytes_in_flight_max as usize)),
@@ -195,7 +197,7 @@ impl Server {
             hosted,
             token,
             draining: watch::Sender::new(false),
-            ops: Ops::start(&options)?,
+            ops: Ops::start(&options, samples)?,
             counts: Counts::default(),
             started: Instant::now(),
             options,

@@ -147,6 +147,11 @@ impl Pipeline {
         self.writer.output()
     }
 
+    /// Whether samples are pictures that have to be decoded, and not pixels already.
+    pub fn decodes(&self) -> bool {
+        self.encoding == Encoding::Sniffed
+    }
+
     /// What a sample may cost.
     pub fn limits(&self) -> Limits {
         self.limits

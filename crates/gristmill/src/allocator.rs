@@ -33,3 +33,34 @@ pub(crate) fn give_back() {
 /// Other allocators are left as they are.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn give_back() {}
+
+#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+mod tests {
+    use super::give_back;
+
+    const PIECES: usize = 256;
+    const PIECE_BYTES: usize = 1 << 20;
+
+    #[test]
+    fn what_lies_between_small_pieces_goes_back() {
+        let resident_bytes = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+        };
+        give_back();
+        // A large piece that is freed is what moves the allocator's own threshold up.
+        drop(std::hint::black_box(vec![1_u8; 24 * PIECE_BYTES]));
+        let mut large = Vec::new();
+        let mut small = Vec::new();
+        for _ in 0..PIECES {
+            large.push(std::hint::black_box(vec![1_u8; PIECE_BYTES]));
+            small.push(std::hint::black_box(vec![1_u8; 1_000]));
+        }
+        let full = resident_bytes();
+        drop(large);
+        let left = full.saturating_sub(resident_bytes());
+        // Other tests take and give memory meanwhile.
+        assert!(left > PIECES * PIECE_BYTES * 3 / 4, "{left} bytes of {PIECES} MiB went back");
+        drop(small);
+    }
+}

@@ -32,7 +32,10 @@ fn run(policy: Policy, selection: &str, epochs: u64, how: How) -> (u32, u32) {
         epochs: None,
         class_floor: 0.0,
     };
-    let mut selector = Selector::new(Selection::named(selection).unwrap(), facts).unwrap();
+    let mut selection = Selection::named(selection).unwrap();
+    // This model knows little for long.
+    let _ = selection.set("wrong_max", "1");
+    let mut selector = Selector::new(selection, facts).unwrap();
     let options = CacheOptions { cold_share: 0.0, ..CacheOptions::new(policy, u64::from(SAMPLES) * 10 / 5) };
     let mut cache = Cache::new(options, vec![10; SAMPLES as usize].into(), 1).unwrap();
     let readings = Readings::default();

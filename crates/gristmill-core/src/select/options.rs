@@ -246,6 +246,10 @@ pub struct Weighted {
     pub smoothing: f64,
     /// Whether what is dear to fetch is skipped sooner when training waits for I/O.
     pub cost: bool,
+    /// Nothing is skipped while this share of the samples, or more, is predicted wrongly, and less the nearer it is to that:
+    /// a model that is far from knowing its data learns from all of it. Twice that in the first epoch of a run whose epochs
+    /// are known, falling to it: there is time left to come to know it. 1 switches that off.
+    pub wrong_max: f64,
 }
 
 impl Default for Weighted {
@@ -260,6 +264,7 @@ impl Default for Weighted {
             batch_least: None,
             smoothing: 0.0,
             cost: true,
+            wrong_max: 0.25,
         }
     }
 }
@@ -284,12 +289,21 @@ impl Bounds {
     /// For models that treat every sample by itself: the easiest may stay away for long, and count for less; steps may be a
     /// little longer.
     const BOLD: Bounds = Bounds { noise: 0.3, least: 0.05, weight_max: 3.0, batch_least: 0.7 };
+    /// How often a training with careful bounds comes to any sample at least, and how rarely at most: in a long one, whoever
+    /// is easy can wait for longer.
+    const CAREFUL_VISITS: f64 = 6.0;
+    const CAREFUL_LEAST: f64 = 0.1;
 }
 
 impl Weighted {
-    /// The bounds that were set; where none was, by whether the model is known to treat every sample by itself.
-    pub fn bounds(&self, alone: bool) -> Bounds {
-        let usual = if alone { Bounds::BOLD } else { Bounds::CAREFUL };
+    /// The bounds that were set; where none was, by whether the model is known to treat every sample by itself, and by how
+    /// many epochs the training has, if that is known.
+    pub fn bounds(&self, alone: bool, epochs: Option<u32>) -> Bounds {
+        let mut usual = if alone { Bounds::BOLD } else { Bounds::CAREFUL };
+        if let (false, Some(epochs)) = (alone, epochs) {
+            let often = Bounds::CAREFUL_VISITS / f64::from(epochs.max(1));
+            usual.least = often.clamp(Bounds::CAREFUL_LEAST, usual.least);
+        }
         Bounds {
             noise: self.noise.unwrap_or(usual.noise),
             least: self.least.unwrap_or(usual.least),
@@ -420,6 +434,25 @@ mod tests {
             }
             assert_eq!(selection, Selection::named(name).unwrap());
         }
+    }
+
+    #[test]
+    fn whoever_is_easy_waits_for_longer_in_a_long_training() {
+        let weighted = Weighted::default();
+        for (alone, epochs, least) in [
+            (false, None, 0.2),
+            (false, Some(0), 0.2),
+            (false, Some(15), 0.2),
+            (false, Some(40), 0.15),
+            (false, Some(60), 0.1),
+            (false, Some(300), 0.1),
+            (true, Some(15), 0.05),
+            (true, Some(300), 0.05),
+        ] {
+            assert!((weighted.bounds(alone, epochs).least - least).abs() < 1e-12, "{alone} {epochs:?}");
+        }
+        let set = Weighted { least: Some(0.3), ..weighted };
+        assert!((set.bounds(false, Some(300)).least - 0.3).abs() < 1e-12, "what is set stays");
     }
 
     #[test]

@@ -180,7 +180,13 @@ mod tests {
     #[test]
     fn what_is_skipped_and_weighted_stays_what_it_is_on_average() {
         // What is easiest may weigh as much as it stands for.
-        let unbounded = [("full_share", "0"), ("noise", "0.1"), ("least", "0.2"), ("weight_max", "5")];
+        let unbounded = [
+            ("full_share", "0"),
+            ("noise", "0.1"),
+            ("least", "0.2"),
+            ("weight_max", "5"),
+            ("wrong_max", "1"),
+        ];
         for (name, options) in [("infobatch", &unbounded[..1]), ("weighted", &unbounded)] {
             let mut selector = watched(name, options, &probe());
             let chosen = run(&mut selector, 0..40, &Readings::default());

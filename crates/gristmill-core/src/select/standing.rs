@@ -42,8 +42,8 @@ impl Selector {
                     let bytes = f64::from(self.facts.sizes[id as usize]);
                     if by_cost { (seconds(bytes) / usual) as f32 } else { 1.0 }
                 };
-                let mut wanted =
-                    weighted::wanted_of(memory, options.bounds(self.alone), &self.scores, ids, cost);
+                let bounds = options.bounds(self.alone, self.facts.epochs);
+                let mut wanted = weighted::wanted_of(memory, bounds, &self.scores, ids, cost);
                 let probed = wanted.iter_mut().zip(ids).filter(|(_, id)| self.probe.has(**id as usize));
                 probed.for_each(|(wanted, _)| *wanted = 1.0);
                 wanted

@@ -201,7 +201,7 @@ fn cost_has_a_vote_when_training_waits_for_io() {
     let io = Readings { io_bound: true, times };
     for (name, options) in [
         ("bucket", vec![("warmup", "1"), ("relax", "1"), ("smoothing", "0")]),
-        ("weighted", vec![("noise", "0.1")]),
+        ("weighted", vec![("noise", "0.1"), ("wrong_max", "1")]),
     ] {
         let mean_size = |readings: &Readings| {
             let mut selector = selector(name, &options, facts(vec![0; 4_000], 3, None));
@@ -217,7 +217,7 @@ fn cost_has_a_vote_when_training_waits_for_io() {
 fn weighted_is_unbiased_and_takes_turns() {
     let mut selector = selector(
         "weighted",
-        &[("noise", "0.2"), ("least", "0.2"), ("weight_max", "5"), ("batch_least", "1")],
+        &[("noise", "0.2"), ("least", "0.2"), ("weight_max", "5"), ("batch_least", "1"), ("wrong_max", "1")],
         facts(vec![0; 4_000], 3, None),
     );
     let chosen = run(&mut selector, 0..40, &Readings::default());
@@ -265,7 +265,7 @@ fn jobs_of_one_seed_meet_what_they_have_in_common_in_one_order() {
 fn weighted_makes_smaller_batches_of_the_same_weight() {
     let usual = Shape::single(64);
     for (least, shrunk) in [("0.01", true), ("1", false)] {
-        let options = [("batch_least", least), ("least", "0.2"), ("weight_max", "5")];
+        let options = [("batch_least", least), ("least", "0.2"), ("weight_max", "5"), ("wrong_max", "1")];
         let mut selector = selector("weighted", &options, facts(vec![0; 6_400], 3, None));
         let chosen = run(&mut selector, 0..4, &Readings::default()).pop().unwrap();
         let plan =

@@ -13,7 +13,8 @@
 //! otherwise move the model by a multiple of what any sample of a plain epoch does, and that can end a run.
 //! Fewer samples make smaller batches rather than fewer of them: a step then still estimates what the full batch
 //! would have done, and there are as many steps as the learning rate was chosen for.
-//! What was predicted wrongly at its last visit has chance 1 at once. When training waits for I/O, what is dear to
+//! What was predicted wrongly at its last visit has chance 1 at once. Where that is a good part of all samples, the model
+//! is far from knowing its data, and skipping the rest costs more than it saves: less is skipped, or nothing. When training waits for I/O, what is dear to
 //! fetch must be worth it: its chance is divided by the root of its relative cost (the fewest seconds for the noise).
 
 use super::options::{Bounds, Weighted};
@@ -26,6 +27,10 @@ use crate::score::{Scores, Threshold};
 const STEPS: usize = 96;
 /// Fewer visits than this say too little about a step.
 const VISITS_MIN: u64 = 64;
+/// The part of a run in which more may be predicted wrongly.
+const YOUNG_PART: f64 = 0.3;
+/// The part of [`Weighted::wrong_max`] over which the noise falls to nothing.
+const UNLEARNED_PART: f64 = 1.0 / 3.0;
 /// One, in the whole numbers that squares are added up in: sums are then the same in any order.
 const ONE: f64 = (1_u64 << 32) as f64;
 
@@ -82,6 +87,16 @@ impl Drift {
 }
 
 impl Weighted {
+    /// How much of the noise that is allowed may be used, 0 to 1, where this share of the samples is predicted wrongly.
+    fn learned(&self, wrong: f64, epoch: u64, epochs: Option<u32>) -> f64 {
+        if self.wrong_max >= 1.0 {
+            return 1.0;
+        }
+        let part = epochs.map_or(1.0, |epochs| epoch as f64 / f64::from(epochs.max(1)));
+        let most = self.wrong_max * (1.0 + (1.0 - part / YOUNG_PART).max(0.0));
+        ((most - wrong) / (most * UNLEARNED_PART)).clamp(0.0, 1.0)
+    }
+
     /// The noise that skipping may add in this epoch of a run of so many.
     fn noise_in(&self, bounds: Bounds, epoch: u64, epochs: Option<u32>) -> f64 {
         let last = epochs.map_or(0.0, |epochs| f64::from(epochs) - 1.0);
@@ -109,7 +124,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     }
     let samples = context.samples();
     let by_cost = options.cost && context.readings.io_bound;
-    let bounds = options.bounds(context.alone);
+    let bounds = options.bounds(context.alone, context.facts.epochs);
     let (chances, threshold) = chances(options, memory, context);
     memory.threshold.value = Some(threshold);
     memory.drift.fade();
@@ -131,12 +146,30 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     pick.weights.iter_mut().for_each(|weight| *weight *= share);
     pick.batch_share = Some(share);
     let why = if by_cost { "gradient for its cost" } else { "gradient" };
-    let skipped = samples - pick.ids.len();
+    let (skipped, wrong) = (samples - pick.ids.len(), context.wrong_share());
+    let learned = options.learned(wrong, context.epoch, context.facts.epochs);
     pick.reason = format!(
-        "{skipped} of {skippable} whose {why} is below {threshold:.3} are skipped, the others carry their weight{}",
-        if context.alone { "; the model has no batch norm, so more may wait for longer" } else { "" }
+        "{skipped} of {skippable} whose {why} is below {threshold:.3} are skipped, the others carry their weight{}{}",
+        if context.alone { "; the model has no batch norm, so more may wait for longer" } else { "" },
+        if learned < 1.0 { "; fewer than else, since much is predicted wrongly yet" } else { "" }
     );
+    if learned == 0.0 {
+        let wrong = 100.0 * wrong;
+        pick.reason =
+            format!("every sample: {wrong:.0} % are predicted wrongly, and the model learns from all yet");
+    }
     pick
+}
+
+impl Context<'_> {
+    /// The share of the samples that were predicted wrongly at their last visit, of those that had one.
+    fn wrong_share(&self) -> f64 {
+        let seen = |id: &usize| self.scores.seen[*id] > 0;
+        let (seen, wrong) = (0..self.samples())
+            .filter(seen)
+            .fold((0_u64, 0_u64), |(seen, wrong), id| (seen + 1, wrong + u64::from(self.scores.wrong(id))));
+        wrong as f64 / seen.max(1) as f64
+    }
 }
 
 /// The chance that each sample gets in this epoch, and the threshold it comes from.
@@ -153,8 +186,9 @@ fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f
     // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
     let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
     let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id) || context.probe.has(id);
-    let bounds = options.bounds(context.alone);
+    let bounds = options.bounds(context.alone, context.facts.epochs);
     let noise = options.noise_in(bounds, context.epoch, context.facts.epochs);
+    let noise = noise * options.learned(context.wrong_share(), context.epoch, context.facts.epochs);
     let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), noise, bounds.least);
     let threshold = { memory.threshold }.follow(found, options.smoothing);
     let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, bounds.least) };
@@ -246,4 +280,37 @@ fn threshold(samples: impl Iterator<Item = (f32, f32, bool)>, noise: f64, least:
         if added(exp2(middle)) <= noise * total { low = middle } else { high = middle }
     }
     exp2(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{facts, selector};
+    use super::super::{Feedback, Readings};
+
+    #[test]
+    fn nothing_is_skipped_while_much_is_predicted_wrongly() {
+        // What the second epoch trains, and why, if this share of 4,000 samples was wrong in the first.
+        let second = |wrong: f32, options: &[(&str, &str)], epochs: Option<u32>| {
+            let mut selector = selector("weighted", options, facts(vec![0; 4_000], 3, epochs));
+            let ids: Vec<u32> = selector.begin(0, &Readings::default()).unwrap().ids.clone();
+            let wrongly = |id: u32| (id as f32) < wrong * 4_000.0;
+            let p_true: Vec<f32> = ids.iter().map(|&id| if wrongly(id) { 0.3 } else { 0.7 }).collect();
+            let p_rival: Vec<f32> = p_true.iter().map(|p| 1.0 - p).collect();
+            let loss: Vec<f32> = p_true.iter().map(|p| -p.ln()).collect();
+            let said = Feedback { ids: &ids, p_true: &p_true, p_rival: &p_rival, loss: &loss, entropy: None };
+            selector.feedback(&said).unwrap();
+            let chosen = selector.begin(1, &Readings::default()).unwrap();
+            (chosen.ids.len(), chosen.summary.reason.clone())
+        };
+        let [few, some, many] = [0.1, 0.22, 0.25].map(|wrong| second(wrong, &[], None));
+        assert!(few.0 < 3_300 && !few.1.contains("wrongly"), "{few:?}");
+        assert!(some.0 > 3_400 && some.0 < 3_900 && some.1.contains("wrongly yet"), "{some:?}");
+        assert_eq!(many.0, 4_000);
+        assert!(many.1.starts_with("every sample: 25 % are predicted wrongly"), "{}", many.1);
+        let off = second(0.25, &[("wrong_max", "1")], None);
+        assert!(off.0 < 3_200 && !off.1.contains("wrongly"), "{off:?}");
+        // In the second of many epochs there is time.
+        assert!(second(0.25, &[], Some(60)).0 < 3_200);
+        assert_eq!(second(0.25, &[], Some(3)).0, 4_000, "not in the second of few");
+    }
 }

@@ -115,6 +115,11 @@ impl Profile {
         }
     }
 
+    /// Lets half of what was measured of the seconds ahead go, so that they follow a node that gets faster or slower.
+    pub fn fade(&mut self) {
+        self.forms.values_mut().for_each(|form| form.ahead_s.fade());
+    }
+
     /// The upstream node took so many CPU seconds to bring a sample to this form. Heard only once this side has
     /// measured the form, so that there is something to compare with.
     pub fn upstream(&mut self, shape: &Shape, stage: u8, upstream_s: f64) {

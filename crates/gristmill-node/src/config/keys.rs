@@ -295,7 +295,7 @@ const OWN: &[Key] = &[
     ),
     selection_key!(
         "least",
-        "weighted: the least chance of being trained in an epoch; auto is 0.05 for a model without batch norm, else 0.2"
+        "weighted: the least chance of being trained in an epoch; auto is 0.05 for a model without batch norm, else six visits in a training, from 0.1 to 0.2"
     ),
     selection_key!(
         "early",
@@ -310,6 +310,10 @@ const OWN: &[Key] = &[
         "weighted: the smallest batch, as a share of the usual one (1 keeps batches whole); auto is 0.7 for a model without batch norm, else 0.5"
     ),
     selection_key!("cost", "weighted: skip what is dear to fetch sooner when training waits for I/O"),
+    selection_key!(
+        "wrong_max",
+        "weighted: skip nothing while this share of the samples is predicted wrongly, and less the nearer it is to that; up to twice that in the first third of a run; 1 switches that off"
+    ),
     selection_key!("pressure", "online: how much likelier the largest loss is drawn than the smallest"),
     selection_key!("pressure_end", "online: the same in the last epoch"),
     selection_key!("share", "online, proxy: how many samples an epoch has, as a share"),

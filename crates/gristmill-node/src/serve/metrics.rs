@@ -31,6 +31,9 @@ pub(crate) fn text(report: &ServerReport) -> String {
     page.gauge("op_queue_max", "The limit on samples that wait for ops.", ops.queue_max);
     page.counter("op_busy_total", "Samples sent raw because the op queue was full.", ops.busy);
     page.counter("op_unsuited_total", "Samples sent raw because the stage does not suit them.", ops.unsuited);
+    page.gauge("op_pixels_bytes", "Bytes of pictures that are kept decoded.", ops.pixels_bytes);
+    page.gauge("op_pixels_bytes_max", "The limit on them.", ops.pixels_bytes_max);
+    page.counter("op_pixels_hits_total", "Samples that needed no decoding because of them.", ops.pixels_hits);
     page.head(
         "staged_samples_total",
         "counter",

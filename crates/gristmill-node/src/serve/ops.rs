@@ -4,9 +4,12 @@
 //! queue is full, by entries or by bytes, it is not taken, and its raw bytes go out at once. Ops have so many cores and no
 //! more: a fraction is kept by resting after each sample, for as long as its CPU time is over the share.
 //!
-//! Deliberately not here: keeping what comes out. A crop is random, so it is of use to one epoch only.
+//! Decoded pictures stay for the next epoch as far as there is memory for them (`pixels`). Deliberately not here: keeping
+//! what comes out. A crop is random, so it is of use to one epoch only.
 
 use super::ServeOptions;
+use super::pixels::{Key, Pixels};
+use crate::catalog::Digest;
 use crate::split::{Shortfall, Wish};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -38,6 +41,8 @@ const KEEP_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) pipeline: Arc<Pipeline>,
+    /// The data set it is of.
+    pub(super) set: Digest,
     pub(super) id: SampleId,
     pub(super) wish: Wish,
     pub(super) bytes: Bytes,
@@ -72,6 +77,7 @@ struct Queue {
     bell: Condvar,
     entries_max: usize,
     bytes_max: u64,
+    pixels: Pixels,
     counts: Counts,
 }
 
@@ -108,6 +114,14 @@ pub struct OpsReport {
     pub busy: u64,
     /// Those that were answered raw because the stage does not suit them.
     pub unsuited: u64,
+    /// Pictures that are kept decoded, their bytes, and the limit on those.
+    pub pixels_entries: u64,
+    /// Their bytes.
+    pub pixels_bytes: u64,
+    /// The limit on them.
+    pub pixels_bytes_max: u64,
+    /// Samples so far that needed no decoding because of them.
+    pub pixels_hits: u64,
     /// Samples that were asked for at a stage, by the stage they were sent at.
     pub stages: Vec<StageCount>,
 }
@@ -124,14 +138,15 @@ pub struct StageCount {
 }
 
 impl Ops {
-    /// Starts the threads of the pool.
-    pub(super) fn start(options: &ServeOptions) -> Result<Ops> {
+    /// Starts the threads of the pool, for data sets of so many samples together.
+    pub(super) fn start(options: &ServeOptions, samples: u64) -> Result<Ops> {
         let cores = options.op_cores();
         let shared = Arc::new(Queue {
             state: Mutex::default(),
             bell: Condvar::new(),
             entries_max: options.op_queue_max as usize,
             bytes_max: options.op_queue_bytes_max,
+            pixels: Pixels::new(options.op_pixels_bytes_max, samples),
             counts: Counts::default(),
         });
         let many = cores.ceil() as usize;
@@ -194,6 +209,7 @@ impl Ops {
             samples: counts.samples[stage as usize].load(Relaxed),
             bytes: counts.bytes[stage as usize].load(Relaxed),
         };
+        let pixels = self.shared.pixels.report();
         OpsReport {
             cores: self.cores,
             cpu_s: counts.cpu_ns.load(Relaxed) as f64 / 1e9,
@@ -201,6 +217,10 @@ impl Ops {
             queue_max: self.shared.entries_max as u64,
             busy: counts.busy.load(Relaxed),
             unsuited: counts.unsuited.load(Relaxed),
+            pixels_entries: pixels.entries,
+            pixels_bytes: pixels.bytes,
+            pixels_bytes_max: pixels.bytes_max,
+            pixels_hits: pixels.hits,
             stages: Stage::ALL.map(stage).to_vec(),
         }
     }
@@ -256,7 +276,7 @@ impl Queue {
     fn work(&self, share: f64) {
         let (mut scratch, mut out, mut debt) = (Scratch::new(), Vec::new(), 0.0_f64);
         while let Some((job, tell)) = self.next() {
-            let done = run(&job, &mut scratch, &mut out);
+            let done = run(&job, &self.pixels, &mut scratch, &mut out);
             self.counts.cpu_ns.fetch_add(done.cpu_ns, Relaxed);
             self.lock().took(done.cpu_ns as f64);
             // A tiny share makes this huge or infinite, which a duration cannot be.
@@ -285,8 +305,8 @@ impl Queue {
 }
 
 /// Brings one sample to its stage; whatever goes wrong, its raw bytes are still there.
-fn run(job: &Job, scratch: &mut Scratch, out: &mut Vec<u8>) -> Done {
-    let Job { pipeline, id, wish, bytes } = job;
+fn run(job: &Job, pixels: &Pixels, scratch: &mut Scratch, out: &mut Vec<u8>) -> Done {
+    let Job { pipeline, id, wish, bytes, .. } = job;
     let size = match wish.stage {
         Stage::Decoded => pipeline.facts(bytes).map_or([0; 2], |facts| [facts.width, facts.height]),
         _ => [0; 2],
@@ -296,12 +316,15 @@ fn run(job: &Job, scratch: &mut Scratch, out: &mut Vec<u8>) -> Done {
         return Done::short(Shortfall::Sample);
     }
     let draw = Draw { seed: wish.seed, epoch: wish.epoch, sample: *id };
-    let advance = AssertUnwindSafe(|| pipeline.advance(scratch, draw, bytes, wish.stage, out));
-    let Ok(advanced) = std::panic::catch_unwind(advance) else {
+    let advance = AssertUnwindSafe(|| {
+        let (picture, cpu_ns) = decoded(job, pixels, draw, scratch, out);
+        let advanced = pipeline.advance_with(scratch, draw, bytes, picture.as_deref(), wish.stage, out);
+        (advanced, cpu_ns + advanced.cpu_ns)
+    });
+    let Ok((advanced, cpu_ns)) = std::panic::catch_unwind(advance) else {
         (*scratch, *out) = (Scratch::new(), Vec::new());
         return Done::short(Shortfall::Sample);
     };
-    let cpu_ns = advanced.cpu_ns;
     if advanced.stage == Stage::Raw || out.len() > wish.bytes_max as usize {
         keep(out);
         let shortfall = if wish.stage == Stage::Raw { Shortfall::None } else { Shortfall::Sample };
@@ -310,6 +333,38 @@ fn run(job: &Job, scratch: &mut Scratch, out: &mut Vec<u8>) -> Done {
     let made = Bytes::copy_from_slice(out);
     keep(out);
     Done { bytes: Some(made), stage: advanced.stage, shortfall: Shortfall::None, cpu_ns }
+}
+
+/// The decoded picture of a sample that is wanted beyond that, if it is kept or will be; and the CPU time of decoding it.
+fn decoded(
+    job: &Job,
+    pixels: &Pixels,
+    draw: Draw,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> (Option<Bytes>, u64) {
+    let Job { pipeline, set, id, wish, bytes } = job;
+    let beyond = matches!(wish.stage, Stage::Cropped | Stage::Packed | Stage::Lossy | Stage::Finished);
+    if !beyond || !pipeline.decodes() {
+        return (None, 0);
+    }
+    let (key, limits): (Key, _) = ((*set, *id), pipeline.limits());
+    let kept = pixels.get(key, bytes, limits);
+    if kept.is_some() {
+        return (kept, 0);
+    }
+    let facts = pipeline.facts(bytes);
+    let size = facts.and_then(|facts| pipeline.stage_bytes(Stage::Decoded, facts.width, facts.height));
+    if !size.is_some_and(|size| pixels.admits(key, size)) {
+        return (None, 0);
+    }
+    let advanced = pipeline.advance(scratch, draw, bytes, Stage::Decoded, out);
+    let made = (advanced.stage == Stage::Decoded).then(|| Bytes::copy_from_slice(out));
+    keep(out);
+    if let Some(made) = &made {
+        pixels.put(key, bytes, limits, made.clone());
+    }
+    (made, advanced.cpu_ns)
 }
 
 /// Empties what a result was made in; what a giant one needed is given back.
@@ -333,6 +388,7 @@ mod tests {
         let recipe = Recipe::preset("mnist").unwrap();
         Job {
             pipeline: Arc::new(Pipeline::new(&recipe, Encoding::Raw(raw), LIMITS).unwrap()),
+            set: Digest(0),
             id: SampleId(0),
             wish: Wish { stage, epoch: 0, seed: 0, bytes_max },
             bytes: vec![1; raw.bytes() as usize].into(),
@@ -340,7 +396,7 @@ mod tests {
     }
 
     fn pool(cores: f64) -> Ops {
-        Ops::start(&ServeOptions { cores: Some(cores), ..ServeOptions::default() }).unwrap()
+        Ops::start(&ServeOptions { cores: Some(cores), ..ServeOptions::default() }, 1).unwrap()
     }
 
     #[test]
@@ -374,15 +430,15 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_not_made_and_memory_is_given_back() {
-        let (mut scratch, mut out) = (Scratch::new(), Vec::new());
-        let done = run(&job(3_000, Stage::Decoded, u32::MAX), &mut scratch, &mut out);
+        let (pixels, mut scratch, mut out) = (Pixels::new(1 << 30, 1), Scratch::new(), Vec::new());
+        let done = run(&job(3_000, Stage::Decoded, u32::MAX), &pixels, &mut scratch, &mut out);
         assert_eq!((done.stage, done.bytes.unwrap().len()), (Stage::Decoded, 8 + 3_000 * 4_096));
         assert!(out.capacity() <= KEEP_BYTES, "{} bytes are kept", out.capacity());
         for (stage, bytes) in
             [(Stage::Decoded, 8 + 8 * 4_096), (Stage::Cropped, 784), (Stage::Finished, 3_136)]
         {
             let [fits, short] =
-                [bytes, bytes - 1].map(|most| run(&job(8, stage, most), &mut scratch, &mut out));
+                [bytes, bytes - 1].map(|most| run(&job(8, stage, most), &pixels, &mut scratch, &mut out));
             assert_eq!((fits.stage, fits.shortfall), (stage, Shortfall::None));
             assert_eq!((short.stage, short.shortfall), (Stage::Raw, Shortfall::Sample));
             assert!(fits.cpu_ns > 0 && short.cpu_ns == 0, "nothing is run for what is not sent");

@@ -53,6 +53,8 @@ pub struct ServeOptions {
     pub op_queue_bytes_max: u64,
     /// Working memory of one op thread; a sample that needs more is sent raw.
     pub op_scratch_bytes_max: u64,
+    /// Memory for decoded pictures that stay, so that the next epoch need not decode them; 0 for none.
+    pub op_pixels_bytes_max: u64,
     /// The version of the ops; only tests say another one.
     pub build: &'static str,
     /// The version of the wire; only tests speak an older one.
@@ -82,6 +84,7 @@ impl Default for ServeOptions {
             op_queue_max: 256,
             op_queue_bytes_max: 64 << 20,
             op_scratch_bytes_max: 128 << 20,
+            op_pixels_bytes_max: 512 << 20,
             build: gristmill_ops::BUILD,
             wire_version: crate::wire::VERSION,
         }

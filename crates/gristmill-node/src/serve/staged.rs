@@ -140,6 +140,7 @@ impl Requests<'_> {
         let (busy, made) = (room.is_none(), if room.is_some() { made } else { 0 });
         let booked = self.book(raw + made + REQUEST_BYTES).await?;
         let (node, job, state) = (self.hosted.node.clone(), self.job, self.state.clone());
+        let set = node.set().catalog().digest();
         let plain: Vec<Ask> = asks.iter().map(|ask| ask.ask).collect();
         let wishes: Vec<_> = asks
             .iter()
@@ -162,7 +163,8 @@ impl Requests<'_> {
                     None => Done::short(Shortfall::Unprepared),
                     Some(_) if busy => Done::short(Shortfall::Busy),
                     Some(pipeline) => {
-                        let job = Job { pipeline, id: served.id, wish, bytes: served.bytes.clone() };
+                        let (id, bytes) = (served.id, served.bytes.clone());
+                        let job = Job { pipeline, set, id, wish, bytes };
                         match state.ops.submit(job) {
                             // A pool that ends sends nothing more.
                             Some(done) => done.await.unwrap_or_else(|_| Done::short(Shortfall::Busy)),

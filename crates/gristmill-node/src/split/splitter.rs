@@ -181,6 +181,7 @@ impl Splitter {
     ) -> Arc<Running> {
         let mut report =
             SplitReport { mode: self.options.mode.name(), policy: "none".into(), ..SplitReport::default() };
+        self.lock().profile.fade();
         let offload = self.offload(access.as_ref());
         let mut table = Table::Raw;
         let mut client = None;

@@ -11,7 +11,9 @@ use gristmill_node::store::{StoreOptions, ThrottleOptions};
 use std::sync::Arc;
 
 fn selecting(kind: &str, families: FamilyUse) -> LoaderOptions {
-    let selection = Selection::named(kind).unwrap();
+    let mut selection = Selection::named(kind).unwrap();
+    // A third is wrong for ever.
+    let _ = selection.set("wrong_max", "1");
     let selection = SelectionOptions { selection, epochs: Some(20), families, ..SelectionOptions::default() };
     LoaderOptions { selection, ..options() }
 }

@@ -147,6 +147,40 @@ fn every_stage_gives_the_same_batches() {
 }
 
 #[test]
+fn pictures_that_stay_decoded_give_the_same_batches_in_a_part_of_the_time() {
+    let cpu_by_epoch = |op_pixels_bytes_max: u64| {
+        let server = serve(ServeOptions { op_pixels_bytes_max, ..serve_options() });
+        let set = behind(&server, ClientOptions::default());
+        let cpu = [Stage::Cropped, Stage::Finished].map(|stage| {
+            let loader = loader(&set, split(SplitMode::Stage(stage)));
+            [0, 1, 2].map(|at| {
+                let before = server.report().ops;
+                let (batches, report) = epoch(&loader, at);
+                same(&batches, &plain(at), stage.name());
+                assert!(at_stage(of(&report), stage) > 0, "{report:?}");
+                let after = server.report().ops;
+                (after.cpu_s - before.cpu_s, after.pixels_hits - before.pixels_hits)
+            })
+        });
+        (cpu, server.report().ops)
+    };
+    let (cpu, ops) = cpu_by_epoch(256 << 20);
+    assert_eq!(cpu[0][0].1, 0, "nothing is here yet");
+    let staged: u64 =
+        ops.stages.iter().filter(|sent| sent.stage != Stage::Raw).map(|sent| sent.samples).sum();
+    assert_eq!(ops.pixels_hits + ops.pixels_entries, staged, "each picture was decoded once: {ops:?}");
+    assert!(ops.pixels_bytes <= ops.pixels_bytes_max && ops.pixels_bytes > 1 << 20, "{ops:?}");
+    assert!(cpu[0][1].0.min(cpu[0][2].0) < 0.7 * cpu[0][0].0, "{cpu:?}");
+    let (cpu, ops) = cpu_by_epoch(0);
+    assert_eq!((ops.pixels_hits, ops.pixels_entries, ops.pixels_bytes), (0, 0, 0));
+    assert!(cpu[0][1].0 > 0.7 * cpu[0][0].0, "{cpu:?}");
+    // Room for some of them: those stay.
+    let (cpu, ops) = cpu_by_epoch(8 << 20);
+    assert!(ops.pixels_bytes <= 8 << 20 && ops.pixels_entries > 0, "{ops:?}");
+    assert_eq!(cpu[0][2].1, ops.pixels_entries, "{cpu:?}");
+}
+
+#[test]
 fn what_was_cut_comes_through_a_lane_too() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock").to_str().unwrap().to_string();

@@ -20,6 +20,15 @@ use crate::{Encoding, OpError, RawImage, Rect};
 /// Width and height before decoded pixels.
 pub(super) const DECODED_HEADER_BYTES: usize = 8;
 
+/// What there is of a sample.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    /// Its raw bytes.
+    bytes: &'a [u8],
+    /// Its decoded form, if somebody kept it.
+    decoded: Option<&'a [u8]>,
+}
+
 /// A form that does not fit the recipe or contradicts itself.
 fn wrong(stage: Stage, reason: impl Into<String>) -> OpError {
     OpError::WrongForm { stage, reason: reason.into() }
@@ -38,16 +47,30 @@ impl Pipeline {
         stage: Stage,
         out: &mut Vec<u8>,
     ) -> Advanced {
+        self.advance_with(scratch, draw, bytes, None, stage, out)
+    }
+
+    /// The same for a sample whose [`Stage::Decoded`] form is at hand, which then need not be made again.
+    pub fn advance_with(
+        &self,
+        scratch: &mut Scratch,
+        draw: Draw,
+        bytes: &[u8],
+        decoded: Option<&[u8]>,
+        stage: Stage,
+        out: &mut Vec<u8>,
+    ) -> Advanced {
         let begin_ns = thread_cpu_ns();
         out.clear();
+        let from = Given { bytes, decoded };
         let reached = match stage {
             Stage::Raw => Ok(false),
             Stage::Cut => Ok(self.cut(draw, bytes, out)),
             Stage::Decoded => self.decoded(scratch, draw, bytes, out),
-            Stage::Cropped => self.cropped(scratch, draw, bytes, out).map(|()| true),
-            Stage::Packed => self.packed(scratch, draw, bytes, out),
-            Stage::Lossy => self.lossy(scratch, draw, bytes, out),
-            Stage::Finished => self.finished(scratch, draw, bytes, out).map(|()| true),
+            Stage::Cropped => self.cropped(scratch, draw, from, out).map(|()| true),
+            Stage::Packed => self.packed(scratch, draw, from, out),
+            Stage::Lossy => self.lossy(scratch, draw, from, out),
+            Stage::Finished => self.finished(scratch, draw, from, out).map(|()| true),
         };
         let stage = if reached == Ok(true) { stage } else { Stage::Raw };
         if stage == Stage::Raw {
@@ -212,10 +235,13 @@ impl Pipeline {
         &self,
         scratch: &mut Scratch,
         draw: Draw,
-        bytes: &[u8],
+        from: Given<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), OpError> {
-        let mut frame = self.decode(scratch, draw, bytes)?;
+        let (mut frame, bytes) = match from.decoded {
+            Some(decoded) => self.open_decoded(decoded)?,
+            None => (self.decode(scratch, draw, from.bytes)?, from.bytes),
+        };
         for step in &self.steps {
             step.apply(&mut frame, scratch, self.limits, draw, bytes)?;
         }
@@ -230,11 +256,11 @@ impl Pipeline {
         &self,
         scratch: &mut Scratch,
         draw: Draw,
-        bytes: &[u8],
+        from: Given<'_>,
         then: impl FnOnce(&mut Scratch, &[u8]) -> T,
     ) -> Result<T, OpError> {
         let mut pixels = std::mem::take(&mut scratch.crop);
-        let outcome = self.cropped(scratch, draw, bytes, &mut pixels).map(|()| then(scratch, &pixels));
+        let outcome = self.cropped(scratch, draw, from, &mut pixels).map(|()| then(scratch, &pixels));
         scratch.crop = pixels;
         outcome
     }
@@ -243,13 +269,13 @@ impl Pipeline {
         &self,
         scratch: &mut Scratch,
         draw: Draw,
-        bytes: &[u8],
+        from: Given<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, OpError> {
         let RawImage { width, channels, .. } = self.cropped_shape();
-        self.with_crop(scratch, draw, bytes, |_, pixels| {
+        self.with_crop(scratch, draw, from, |_, pixels| {
             codec::pack(pixels, width as usize, channels as usize, out);
-            out.len() < bytes.len()
+            out.len() < from.bytes.len()
         })
     }
 
@@ -268,11 +294,11 @@ impl Pipeline {
         &self,
         scratch: &mut Scratch,
         draw: Draw,
-        bytes: &[u8],
+        from: Given<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, OpError> {
         let shape = self.cropped_shape();
-        self.with_crop(scratch, draw, bytes, |scratch, pixels| scratch.encoder.encode(pixels, shape, out))
+        self.with_crop(scratch, draw, from, |scratch, pixels| scratch.encoder.encode(pixels, shape, out))
     }
 
     fn open_lossy(&self, scratch: &mut Scratch, bytes: &[u8]) -> Result<Frame, OpError> {
@@ -300,19 +326,21 @@ impl Pipeline {
         &self,
         scratch: &mut Scratch,
         draw: Draw,
-        bytes: &[u8],
+        from: Given<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), OpError> {
+        let (stage, bytes) =
+            from.decoded.map_or((Stage::Raw, from.bytes), |decoded| (Stage::Decoded, decoded));
         let length = self.output().bytes();
         self.limits.check_scratch(length as u64)?;
         out.resize(length, 0);
         // Numbers need an address that fits them, which a vector of bytes need not have but nearly always has.
         if out.as_ptr().align_offset(align_of::<f32>()) == 0 {
-            return self.run(scratch, draw, bytes, out).map(|_| ());
+            return self.run_from(scratch, draw, stage, bytes, out).map(|_| ());
         }
         let mut numbers = vec![0_f32; length.div_ceil(4)];
         let numbers = &mut bytemuck::cast_slice_mut::<f32, u8>(&mut numbers)[..length];
-        self.run(scratch, draw, bytes, numbers)?;
+        self.run_from(scratch, draw, stage, bytes, numbers)?;
         out.copy_from_slice(numbers);
         Ok(())
     }

@@ -20,11 +20,17 @@ pub(crate) fn agree(
 ) -> Vec<Stage> {
     let expected = run(pipeline, draw, bytes);
     let (mut form, mut reached) = (Vec::new(), Vec::new());
+    let (mut decoded, mut again): (Option<Vec<u8>>, _) = (None, Vec::new());
     let length = pipeline.output().bytes();
     let mut numbers = vec![0_f32; length.div_ceil(4)];
     let out = &mut bytemuck::cast_slice_mut::<f32, u8>(&mut numbers)[..length];
     for stage in EXACT {
         let advanced = pipeline.advance(scratch, draw, bytes, stage, &mut form);
+        if let Some(decoded) = &decoded {
+            let from = pipeline.advance_with(scratch, draw, bytes, Some(decoded), stage, &mut again);
+            assert!(from.stage == advanced.stage && again == form, "{what}: {} from pixels", stage.name());
+        }
+        decoded = decoded.or_else(|| (advanced.stage == Stage::Decoded).then(|| form.clone()));
         if advanced.stage == Stage::Raw {
             assert!(form.is_empty(), "{what}: {} fell back and left {} bytes", stage.name(), form.len());
             continue;

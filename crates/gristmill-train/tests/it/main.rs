@@ -109,6 +109,7 @@ fn early(name: &str) -> Selection {
         "active-bias" => &[("warmup", "2")],
         "biggest-loser" => &[("staleness", "1"), ("power", "1")],
         "iis" | "proxy" => &[("warmup", "1")],
+        "weighted" => &[("wrong_max", "1")],
         _ => &[],
     };
     quick.iter().for_each(|(option, value)| selection.set(option, value).unwrap());

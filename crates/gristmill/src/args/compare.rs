@@ -52,6 +52,8 @@ pub(crate) struct CompareSelectionArgs {
 const METHODS: &str = "uniform,bucket,bucket-norecall,bucket-remove,bucket-repeat,online,active-bias,biggest-loser,proxy,iis,infobatch,weighted";
 
 #[derive(Debug, ClapArgs)]
+// Fewer are too few for icache, whose rule makes the first five and every third one full.
+#[command(mut_arg("epochs", |arg| arg.default_value("30")))]
 pub(crate) struct CompareCacheArgs {
     #[command(flatten)]
     pub(crate) ground: GroundArgs,

@@ -171,7 +171,7 @@ fn wrong_calls_are_one_sentence() {
 fn every_method_has_its_row() {
     let place = Place::new();
     let args =
-        ["compare", "selection", "--methods", "bucket-norecall,weighted", "--seeds", "2", "--epochs", "4"];
+        ["compare", "selection", "--methods", "bucket-norecall,weighted", "--seeds", "2", "--epochs", "8"];
     let more = ["--hidden", "16", "--svg", "s.svg", "--json"];
     let rows = place.run(&[&args[..], &more].concat()).good().json();
     let names: Vec<&str> = rows.iter().map(|row| row["method"].as_str().unwrap()).collect();

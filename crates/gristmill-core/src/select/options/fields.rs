@@ -153,6 +153,7 @@ impl Selection {
                 ("batch_least", Auto(&mut w.batch_least, 0.01, 1.0)),
                 ("smoothing", Number(&mut w.smoothing, 0.0, 0.999)),
                 ("cost", Switch(&mut w.cost)),
+                ("wrong_max", Number(&mut w.wrong_max, LEAST, 1.0)),
             ],
         }
     }

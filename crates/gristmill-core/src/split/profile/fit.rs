@@ -58,6 +58,16 @@ impl Fit {
         }
     }
 
+    /// Lets half of what was measured go, as long as enough is left. The least that was measured is forgotten with it.
+    pub(super) fn fade(&mut self) {
+        if self.count < 4 * super::MEASURED_MIN {
+            return;
+        }
+        self.count /= 2;
+        self.least = 0.0;
+        self.xx.iter_mut().flatten().chain(&mut self.xy).for_each(|sum| *sum /= 2.0);
+    }
+
     /// What to expect where the regressors are `x`.
     pub(super) fn at(&self, x: &[f64; REGRESSORS]) -> f64 {
         let rise: f64 = (0..REGRESSORS).map(|i| self.slopes[i] * (x[i] - self.mean_x[i])).sum();

@@ -144,3 +144,24 @@ fn a_slice_has_small_and_large_files_in_proportion() {
     }
     assert!(stratified(&[], 0.5, 9).is_empty());
 }
+
+#[test]
+fn a_node_that_got_faster_is_soon_believed() {
+    let mut profile = profiled(1_024);
+    let shape = Shape { raw_bytes: 80_000, width: 500, height: 400, cut_share: 0.8 };
+    let ahead = |profile: &Profile| profile.choices(&shape, &[3])[1].upstream_s;
+    let before = ahead(&profile);
+    for _ in 0..6 {
+        profile.fade();
+        for shape in shapes(200) {
+            let faster = Measured { stage: 3, ahead_s: Some(0.1 * whole_s(&shape)), ..Measured::default() };
+            profile.measured(&shape, &faster);
+        }
+    }
+    let after = ahead(&profile);
+    assert!(after < 0.2 * before, "{before} -> {after}");
+    // What little there is stays.
+    let mut few = profiled(10);
+    (0..9).for_each(|_| few.fade());
+    assert_eq!(few.choices(&shape, &[1, 3]).len(), 3);
+}

@@ -136,6 +136,13 @@ pub(super) const SERVE: &[Key] = &[
         |b: &u64| format_bytes(*b)
     ),
     key!(
+        "serve.op_pixels_bytes_max",
+        "memory for decoded pictures that stay with the ops, so that the next epoch need not decode them again; 0 keeps none",
+        serve.op_pixels_bytes_max,
+        bytes_to::<0, { 1 << 44 }>,
+        |b: &u64| format_bytes(*b)
+    ),
+    key!(
         "serve.peers",
         "all nodes that share one cache, this one included: URLs or dns:host:port/name, separated by commas",
         peers,

@@ -74,7 +74,8 @@ pub(in crate::commands) fn split(args: &CompareSplitArgs) -> Result<ExitCode> {
     let mut bar = Progress::new("compare", quiet);
     let (mut done, mut rows) = (0, Vec::new());
     for &cores in &all_cores {
-        let upstream = Upstream::start(&args.source, cores, &link, args.common.config(&[])?.settings())?;
+        // As in the publications: what is run near the data is run anew in every epoch.
+        let upstream = Upstream::start(&args.source, cores, 0, &link, args.common.config(&[])?.settings())?;
         let mut sides = policies
             .iter()
             .map(|&policy| Ok(Side { policy, loader: loader(args, &upstream, policy)?, ran: Vec::new() }))

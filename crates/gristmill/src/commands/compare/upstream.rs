@@ -159,6 +159,7 @@ struct Said {
 /// A node in a process of its own.
 #[derive(Debug)]
 pub(super) struct Upstream {
+    command: Command,
     child: Child,
     url: String,
     throttle_bytes_per_s: Option<u64>,
@@ -167,8 +168,14 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// Starts a node in front of `source` whose ops may use so many cores.
-    pub(super) fn start(source: &str, cores: f64, link: &Link, settings: &Settings) -> Result<Upstream> {
+    /// Starts a node in front of `source` whose ops may use so many cores, and keep so many bytes of decoded pictures.
+    pub(super) fn start(
+        source: &str,
+        cores: f64,
+        pixels_bytes_max: u64,
+        link: &Link,
+        settings: &Settings,
+    ) -> Result<Upstream> {
         let own = std::env::current_exe().map_err(|e| Error::io("find", "this program", e))?;
         let folder = tempfile::tempdir().map_err(|e| Error::io("make", "a temporary folder", e))?;
         let token_file = folder.path().join("token").display().to_string();
@@ -187,35 +194,19 @@ impl Upstream {
         let catalogs = format!("catalog.folder={}", settings.catalog_folder()?.display());
         command.args(["serve", source, "--json", "--name", "data", "--memory", "100%", "--listen", &listen]);
         command.args(["--cores", &cores.to_string(), "--token-file", &token_file, "--set", &catalogs]);
-        command.arg("--while-stdin");
-        let mut child = command
-            // Held open as long as this process lives, however it ends: the node ends with it.
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| Error::io("start", "a node", e))?;
-        let mut first = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            let _ = BufReader::new(stdout).read_line(&mut first);
-        }
-        let url = serde_json::from_str::<Said>(&first).ok().and_then(|said| said.tcp);
-        let Some(url) = url else {
-            let _ = child.kill();
-            let mut said = String::new();
-            if let Some(mut stderr) = child.stderr.take() {
-                let _ = stderr.read_to_string(&mut said);
-            }
-            let _ = child.wait();
-            let said = said.trim();
-            return Err(Error::config(format!("the node did not start: {}", name(said))).into());
-        };
-        // Nobody reads what it says from here on: it must not wait for that.
-        let mut stderr = child.stderr.take();
-        let _ = std::thread::Builder::new()
-            .name("grist-node-words".into())
-            .spawn(move || stderr.as_mut().map(|words| std::io::copy(words, &mut std::io::sink())));
-        Ok(Upstream { child, url, throttle_bytes_per_s, token_file, _folder: folder })
+        command.args(["--set", &format!("serve.op_pixels_bytes_max={pixels_bytes_max}"), "--while-stdin"]);
+        // Held open as long as this process lives, however it ends: the node ends with it.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (child, url) = spawn(&mut command)?;
+        Ok(Upstream { command, child, url, throttle_bytes_per_s, token_file, _folder: folder })
+    }
+
+    /// Ends the node and starts another, which knows nothing of what the first one did. Its address may be another one.
+    pub(super) fn restart(&mut self) -> Result<()> {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        (self.child, self.url) = spawn(&mut self.command)?;
+        Ok(())
     }
 
     pub(super) fn url(&self) -> &str {
@@ -230,6 +221,32 @@ impl Upstream {
     pub(super) fn token_file(&self) -> &String {
         &self.token_file
     }
+}
+
+/// Starts the program and waits for its address.
+fn spawn(command: &mut Command) -> Result<(Child, String)> {
+    let mut child = command.spawn().map_err(|e| Error::io("start", "a node", e))?;
+    let mut first = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = BufReader::new(stdout).read_line(&mut first);
+    }
+    let url = serde_json::from_str::<Said>(&first).ok().and_then(|said| said.tcp);
+    let Some(url) = url else {
+        let _ = child.kill();
+        let mut said = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let _ = child.wait();
+        let said = said.trim();
+        return Err(Error::config(format!("the node did not start: {}", name(said))).into());
+    };
+    // Nobody reads what it says from here on: it must not wait for that.
+    let mut stderr = child.stderr.take();
+    let _ = std::thread::Builder::new()
+        .name("grist-node-words".into())
+        .spawn(move || stderr.as_mut().map(|words| std::io::copy(words, &mut std::io::sink())));
+    Ok((child, url))
 }
 
 impl Drop for Upstream {

@@ -120,6 +120,16 @@ fn op_rows(ops: &Value) -> Vec<(&'static str, String)> {
         grouped(number(ops, "unsuited"))
     );
     let mut rows = vec![("ops", first)];
+    if number(ops, "pixels_entries") > 0 {
+        let kept = format!(
+            "{} pictures stay decoded, {} of {}; {} samples needed no decoding",
+            grouped(number(ops, "pixels_entries")),
+            size(number(ops, "pixels_bytes")),
+            size(number(ops, "pixels_bytes_max")),
+            grouped(number(ops, "pixels_hits"))
+        );
+        rows.push(("", kept));
+    }
     let stages = ops.get("stages").and_then(Value::as_array).into_iter().flatten();
     let sent: Vec<String> = stages
         .filter(|sent| number(sent, "samples") > 0)
@@ -257,6 +267,7 @@ mod tests {
             "version": "0.1.0", "up_s": 3_725.0, "connections": 2, "connections_max": 4_096, "samples": 3_000,
             "bytes": 9_000_000_u64, "messages": 94, "bytes_in_flight": 0, "bytes_in_flight_max": 268_435_456_u64,
             "ops": {"cores": 1.5, "cpu_s": 2.25, "queue": 3, "queue_max": 256, "busy": 7, "unsuited": 1,
+                "pixels_entries": 1_500, "pixels_bytes": 140_000_000_u64, "pixels_bytes_max": 536_870_912_u64, "pixels_hits": 9_000,
                 "stages": [{"stage": "cut", "samples": 2_000, "bytes": 5_000_000_u64}, {"stage": "raw", "samples": 0}]},
             "sets": [{"name": "train", "digest": "00112233445566778899aabbccddeeff", "node": {
                 "samples": 60_000, "served": [750, 0, 0, 0, 250], "served_bytes": [7_500, 0, 0, 0, 2_500],
@@ -284,6 +295,7 @@ mod tests {
             "hot 30 B of 60 B, 7 hits; cold 20 B of 40 B, 3 hits",
             "1.5 cores, 2.2 s of CPU; 3 of 256 wait; 7 sent raw",
             "2,000 cut (5.0 MB)",
+            "1,500 pictures stay decoded, 140.0 MB of 536.9 MB; 9,000 samples needed no decoding",
             "train (60,000 samples, digest 001122334455)",
             "50 B of 100 B, 5 samples",
             "75.0 %  750 samples, 7.5 kB",

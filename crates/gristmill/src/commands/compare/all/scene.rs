@@ -1,6 +1,7 @@
 //! The ground of one scenario: data, a store or a node made slow, a recipe, test data, models.
 //!
-//! Everything is opened once and shared by all configurations, but for the connection to a node. What was made for it
+//! Everything is opened once and shared by all configurations, but for a node, which begins anew with each training: it
+//! would know what another one had it do. What was made for it
 //! (unpacked or cut pictures, a node in a network of its own) is taken down with the value.
 
 use super::configuration::Setting;
@@ -19,7 +20,7 @@ use gristmill_ops::{Encoding, Recipe};
 use gristmill_train::TrainOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tempfile::TempDir;
 
 /// What is made of photos: small enough for a small model.
@@ -56,9 +57,8 @@ pub(super) struct Scene<'a> {
     pub(super) about: String,
     settings: Vec<Setting>,
     /// Where the node is, if there is one, and how its data set is opened.
-    node: Option<(String, Config)>,
+    node: Option<(Mutex<Upstream>, Config)>,
     // Taken down in this order, after the data set.
-    _upstream: Option<Upstream>,
     _link: Option<Link>,
     _made: Option<TempDir>,
 }
@@ -82,7 +82,8 @@ impl<'a> Scene<'a> {
             about = format!("the link: {made}");
             // Built once, so that the node need not.
             catalogued(&train, None, &near, None, quiet)?;
-            let node = upstream.insert(Upstream::start(&train, args.cores, made, near.settings())?);
+            let pixels = near.settings().serve().op_pixels_bytes_max;
+            let node = upstream.insert(Upstream::start(&train, args.cores, pixels, made, near.settings())?);
             url = node.url().to_string();
             slow.push(("serve.token_file", node.token_file().clone()));
             slow.extend(node.throttle().map(|rate| ("store.throttle_bytes_per_s", rate)));
@@ -109,7 +110,7 @@ impl<'a> Scene<'a> {
         let asked = Asked { quiet: true, ..Asked::default() };
         let opening = config(args, &opening)?;
         let set = Source::open(&url, asked, &opening)?.set;
-        let node = upstream.is_some().then_some((url, opening));
+        let node = upstream.map(|upstream| (Mutex::new(upstream), opening));
         let photos = set.catalog().encoding() == Encoding::Sniffed;
         let own = |text| -> Result<Recipe> { Ok(Recipe::parse(text)?) };
         let recipe = match near.settings().recipe() {
@@ -140,18 +141,21 @@ impl<'a> Scene<'a> {
             about,
             settings: slow,
             node,
-            _upstream: upstream,
             _link: link,
             _made: made,
         })
     }
 
-    /// The data set as a run finds it: over a connection of its own where there is a node, which keeps one recipe for each.
+    /// The data set as a run finds it: behind a new node, where there is one.
     pub(super) fn opened(&self) -> Result<Arc<DataSet>> {
         let asked = Asked { quiet: true, ..Asked::default() };
         self.node.as_ref().map_or_else(
             || Ok(Arc::clone(&self.set)),
-            |(url, opening)| Ok(Source::open(url, asked, opening)?.set),
+            |(node, opening)| {
+                let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+                node.restart()?;
+                Ok(Source::open(node.url(), asked, opening)?.set)
+            },
         )
     }
 

@@ -1,0 +1,227 @@
+//! Decoded pictures that stay with the op pool, so that the next epoch need not decode them again.
+//!
+//! A crop is random and of use once. The pixels before it are the same in every epoch, and making them is most of what
+//! ops cost: where the memory has them, a crop takes a sixth of its time or less. They are a function of a sample's raw
+//! bytes, which are at hand whenever they are asked for; a hash of those tells pixels of other bytes from these.
+//!
+//! Whoever comes first stays until the memory is full: in epochs that ask for everything once, nothing else has more
+//! hits. Then those make room that nobody asked for while everything could have been asked for twice, as a selection
+//! leaves them behind.
+//!
+//! Deliberately not here: decoding, and raw bytes, which the node keeps (`gristmill_core::cache`).
+
+use crate::catalog::Digest;
+use bytes::Bytes;
+use gristmill_core::SampleId;
+use gristmill_ops::Limits;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What an entry takes beside its pixels.
+const ENTRY_BYTES: u64 = 128;
+/// The most that one picture may have of all the memory: one in so many.
+const PART_MAX: u64 = 8;
+/// How many are looked at to find one that makes room.
+const LOOKS: usize = 16;
+
+/// Which picture.
+pub(super) type Key = (Digest, SampleId);
+
+/// The pictures that are kept.
+#[derive(Debug)]
+pub(super) struct Pixels {
+    bytes_max: u64,
+    /// Asks after which a picture that none was for makes room.
+    life: u64,
+    kept: Mutex<Kept>,
+    hits: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    entries: HashMap<Key, Entry>,
+    /// The keys of all entries, in the order in which they are looked at.
+    ring: VecDeque<Key>,
+    bytes: u64,
+    asks: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pixels: Bytes,
+    /// The hash of the raw bytes, and the limits under which they were decoded: under others they might not be.
+    raw: u64,
+    limits: Limits,
+    /// When it was asked for last.
+    asked: u64,
+}
+
+/// What is kept, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PixelsReport {
+    pub(super) entries: u64,
+    pub(super) bytes: u64,
+    pub(super) bytes_max: u64,
+    pub(super) hits: u64,
+}
+
+impl Pixels {
+    /// Room for so many bytes, in front of data sets of so many samples together.
+    pub(super) fn new(bytes_max: u64, samples: u64) -> Pixels {
+        let life = samples.saturating_mul(2).max(1);
+        Pixels { bytes_max, life, kept: Mutex::default(), hits: AtomicU64::new(0) }
+    }
+
+    /// The pixels that this picture's raw bytes decode to under these limits, if they are here.
+    pub(super) fn get(&self, key: Key, raw: &[u8], limits: Limits) -> Option<Bytes> {
+        if self.bytes_max == 0 {
+            return None;
+        }
+        let raw = xxh3_64(raw);
+        let mut guard = self.lock();
+        let kept = &mut *guard;
+        kept.asks += 1;
+        let entry = kept.entries.get_mut(&key)?;
+        if entry.raw != raw {
+            kept.remove(key); // the file was changed
+            return None;
+        }
+        entry.asked = kept.asks;
+        if entry.limits != limits {
+            return None;
+        }
+        self.hits.fetch_add(1, Relaxed);
+        Some(entry.pixels.clone())
+    }
+
+    /// Whether a picture of so many bytes would be kept; makes room for it if somebody can go.
+    pub(super) fn admits(&self, key: Key, bytes: u64) -> bool {
+        let bytes = bytes.saturating_add(ENTRY_BYTES);
+        if bytes > self.bytes_max / PART_MAX {
+            return false;
+        }
+        let mut kept = self.lock();
+        if kept.entries.contains_key(&key) {
+            return false; // of other limits
+        }
+        for _ in 0..LOOKS {
+            if kept.bytes + bytes <= self.bytes_max {
+                return true;
+            }
+            let Some(next) = kept.ring.pop_front() else { break };
+            let stale = |entry: &Entry| kept.asks - entry.asked > self.life;
+            if kept.entries.get(&next).is_some_and(stale) {
+                kept.remove(next);
+            } else if kept.entries.contains_key(&next) {
+                kept.ring.push_back(next);
+            }
+        }
+        kept.bytes + bytes <= self.bytes_max
+    }
+
+    /// Keeps a picture, if there still is room.
+    pub(super) fn put(&self, key: Key, raw: &[u8], limits: Limits, pixels: Bytes) {
+        let raw = xxh3_64(raw);
+        let mut kept = self.lock();
+        let bytes = pixels.len() as u64 + ENTRY_BYTES;
+        if kept.bytes + bytes > self.bytes_max || kept.entries.contains_key(&key) {
+            return;
+        }
+        kept.bytes += bytes;
+        kept.ring.push_back(key);
+        let asked = kept.asks;
+        kept.entries.insert(key, Entry { pixels, raw, limits, asked });
+    }
+
+    pub(super) fn report(&self) -> PixelsReport {
+        let kept = self.lock();
+        PixelsReport {
+            entries: kept.entries.len() as u64,
+            bytes: kept.bytes,
+            bytes_max: self.bytes_max,
+            hits: self.hits.load(Relaxed),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing that can panic runs under the lock.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Lets a picture go; its place in the ring goes when it is looked at.
+    fn remove(&mut self, key: Key) {
+        if let Some(entry) = self.entries.remove(&key) {
+            self.bytes -= entry.pixels.len() as u64 + ENTRY_BYTES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { pixels_max: 1 << 20, scratch_bytes_max: 1 << 24 };
+    /// Room for ten pictures.
+    const ROOM: u64 = 10 * (1_000 + ENTRY_BYTES);
+
+    fn key(id: u32) -> Key {
+        (Digest(7), SampleId(id))
+    }
+
+    /// Asks for a picture as the pool does, and says whether it was there.
+    fn ask(pixels: &Pixels, id: u32) -> bool {
+        let raw = id.to_le_bytes();
+        let here = pixels.get(key(id), &raw, LIMITS);
+        if here.is_none() && pixels.admits(key(id), 1_000) {
+            pixels.put(key(id), &raw, LIMITS, vec![id as u8; 1_000].into());
+        }
+        here.inspect(|bytes| assert_eq!(bytes[..], [id as u8; 1_000])).is_some()
+    }
+
+    #[test]
+    fn whoever_comes_first_stays_while_everything_is_asked_for() {
+        let pixels = Pixels::new(ROOM, 40);
+        for epoch in 0..6_u32 {
+            let hits = (0..40).filter(|id| ask(&pixels, (id * 7 + epoch) % 40)).count();
+            assert_eq!(hits, if epoch == 0 { 0 } else { 10 }, "epoch {epoch}");
+        }
+        let report = pixels.report();
+        assert_eq!((report.entries, report.bytes, report.hits), (10, ROOM, 50));
+    }
+
+    #[test]
+    fn what_a_selection_leaves_behind_makes_room() {
+        let pixels = Pixels::new(ROOM, 40);
+        (0..40).for_each(|id| _ = ask(&pixels, id));
+        let hits = |_| (20..30).filter(|&id| ask(&pixels, id)).count();
+        let hits: Vec<usize> = (0..12).map(hits).collect();
+        assert_eq!((hits[0], hits[11]), (0, 10), "{hits:?}");
+        assert!(pixels.report().bytes <= ROOM);
+    }
+
+    #[test]
+    fn pixels_of_other_bytes_or_limits_are_not_these() {
+        let pixels = Pixels::new(ROOM, 40);
+        assert!(!ask(&pixels, 1) && ask(&pixels, 1));
+        let less = Limits { pixels_max: 10, ..LIMITS };
+        assert_eq!(pixels.get(key(1), &1_u32.to_le_bytes(), less), None);
+        assert!(!pixels.admits(key(1), 1_000), "it stays as it is");
+        assert_eq!(pixels.get((Digest(8), SampleId(1)), &1_u32.to_le_bytes(), LIMITS), None);
+        assert_eq!(pixels.get(key(1), b"changed", LIMITS), None);
+        assert_eq!(pixels.report().entries, 0, "what changed is let go");
+    }
+
+    #[test]
+    fn no_room_and_giants() {
+        let none = Pixels::new(0, 40);
+        assert!(!ask(&none, 1) && !ask(&none, 1));
+        let pixels = Pixels::new(ROOM, 40);
+        assert!(!pixels.admits(key(1), ROOM / 4) && !pixels.admits(key(1), u64::MAX));
+        pixels.put(key(1), b"", LIMITS, vec![0; ROOM as usize].into());
+        assert_eq!(pixels.report().bytes, 0);
+    }
+}
