@@ -284,7 +284,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// For models that may have batch norm, which normalises by whoever is in the batch: nobody stays away for long, and
-    /// whoever comes counts for all that did not.
+    /// whoever comes counts for all that did not (in long trainings for half of them, which was no worse).
     const CAREFUL: Bounds = Bounds { noise: 0.2, least: 0.2, weight_max: 5.0, batch_least: 0.5 };
     /// For models that treat every sample by itself: the easiest may stay away for long, and count for less; steps may be a
     /// little longer.

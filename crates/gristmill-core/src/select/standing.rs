@@ -233,7 +233,8 @@ mod tests {
     fn a_few_are_told_as_all_are() {
         // With the threshold held, one by one is the same as all at once.
         let readings = Readings { io_bound: true, times: ReadTimes { sums: [2.0, 1e3, 1.5, 1.1e3, 1e6] } };
-        for options in [&[("smoothing", "0.999")][..], &[("smoothing", "0.999"), ("cost", "off")]] {
+        let held = [("smoothing", "0.999"), ("wrong_max", "1"), ("cost", "off")];
+        for options in [&held[..2], &held] {
             let mut selector = selector("weighted", options, facts(vec![0; 500], 3, None));
             run(&mut selector, 0..1, &readings);
             let sizes = selector.wanted_of(&[7, 9], &readings);

@@ -188,7 +188,11 @@ fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f
     let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id) || context.probe.has(id);
     let bounds = options.bounds(context.alone, context.facts.epochs);
     let noise = options.noise_in(bounds, context.epoch, context.facts.epochs);
-    let noise = noise * options.learned(context.wrong_share(), context.epoch, context.facts.epochs);
+    let learned = options.learned(context.wrong_share(), context.epoch, context.facts.epochs);
+    if learned == 0.0 {
+        return (vec![1.0; samples], 0.0);
+    }
+    let noise = noise * learned;
     let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), noise, bounds.least);
     let threshold = { memory.threshold }.follow(found, options.smoothing);
     let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, bounds.least) };

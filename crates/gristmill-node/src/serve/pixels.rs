@@ -26,6 +26,9 @@ const PART_MAX: u64 = 8;
 /// How many are looked at to find one that makes room.
 const LOOKS: usize = 16;
 
+/// How much longer than twice the number of pictures the ring may get, which holds places of some that are gone.
+const RING_EXTRA: usize = 64;
+
 /// Which picture.
 pub(super) type Key = (Digest, SampleId);
 
@@ -51,7 +54,7 @@ struct Kept {
 #[derive(Debug)]
 struct Entry {
     pixels: Bytes,
-    /// The hash of the raw bytes, and the limits under which they were decoded: under others they might not be.
+    /// The hash of the raw bytes, and the limits under which they were decoded: under lower ones they might not be.
     raw: u64,
     limits: Limits,
     /// When it was asked for last.
@@ -84,14 +87,14 @@ impl Pixels {
         let kept = &mut *guard;
         kept.asks += 1;
         let entry = kept.entries.get_mut(&key)?;
-        if entry.raw != raw {
-            kept.remove(key); // the file was changed
+        // Pixels do not depend on limits, but whether there are any does: those who allow less must decode for themselves.
+        let allowed = entry.limits.pixels_max <= limits.pixels_max
+            && entry.limits.scratch_bytes_max <= limits.scratch_bytes_max;
+        if entry.raw != raw || !allowed {
+            kept.remove(key); // the file was changed, or whoever allows less keeps it for all
             return None;
         }
         entry.asked = kept.asks;
-        if entry.limits != limits {
-            return None;
-        }
         self.hits.fetch_add(1, Relaxed);
         Some(entry.pixels.clone())
     }
@@ -104,7 +107,7 @@ impl Pixels {
         }
         let mut kept = self.lock();
         if kept.entries.contains_key(&key) {
-            return false; // of other limits
+            return false; // another thread was faster
         }
         for _ in 0..LOOKS {
             if kept.bytes + bytes <= self.bytes_max {
@@ -112,9 +115,9 @@ impl Pixels {
             }
             let Some(next) = kept.ring.pop_front() else { break };
             let stale = |entry: &Entry| kept.asks - entry.asked > self.life;
-            if kept.entries.get(&next).is_some_and(stale) {
+            if kept.entries.get(&next).is_none_or(stale) {
                 kept.remove(next);
-            } else if kept.entries.contains_key(&next) {
+            } else {
                 kept.ring.push_back(next);
             }
         }
@@ -133,6 +136,9 @@ impl Pixels {
         kept.ring.push_back(key);
         let asked = kept.asks;
         kept.entries.insert(key, Entry { pixels, raw, limits, asked });
+        if kept.ring.len() > 2 * kept.entries.len() + RING_EXTRA {
+            kept.ring = kept.entries.keys().copied().collect();
+        }
     }
 
     pub(super) fn report(&self) -> PixelsReport {
@@ -152,7 +158,7 @@ impl Pixels {
 }
 
 impl Kept {
-    /// Lets a picture go; its place in the ring goes when it is looked at.
+    /// Lets a picture go; its place in the ring goes when it is looked at, or when there are too many of those.
     fn remove(&mut self, key: Key) {
         if let Some(entry) = self.entries.remove(&key) {
             self.bytes -= entry.pixels.len() as u64 + ENTRY_BYTES;
@@ -207,12 +213,24 @@ mod tests {
     fn pixels_of_other_bytes_or_limits_are_not_these() {
         let pixels = Pixels::new(ROOM, 40);
         assert!(!ask(&pixels, 1) && ask(&pixels, 1));
-        let less = Limits { pixels_max: 10, ..LIMITS };
-        assert_eq!(pixels.get(key(1), &1_u32.to_le_bytes(), less), None);
-        assert!(!pixels.admits(key(1), 1_000), "it stays as it is");
-        assert_eq!(pixels.get((Digest(8), SampleId(1)), &1_u32.to_le_bytes(), LIMITS), None);
+        let raw = 1_u32.to_le_bytes();
+        let more = Limits { pixels_max: 2 << 20, ..LIMITS };
+        assert!(pixels.get(key(1), &raw, more).is_some(), "who allows more has them, too");
+        let less = Limits { scratch_bytes_max: 10, ..LIMITS };
+        assert_eq!(pixels.get(key(1), &raw, less), None);
+        // Whoever allows less and can decode it keeps it for all.
+        assert!(pixels.admits(key(1), 1_000));
+        pixels.put(key(1), &raw, less, vec![1; 1_000].into());
+        assert!(ask(&pixels, 1) && pixels.get(key(1), &raw, less).is_some());
+        assert_eq!(pixels.get((Digest(8), SampleId(1)), &raw, LIMITS), None);
         assert_eq!(pixels.get(key(1), b"changed", LIMITS), None);
         assert_eq!(pixels.report().entries, 0, "what changed is let go");
+        for round in 0..1_000_u32 {
+            let raw = round.to_le_bytes();
+            assert_eq!(pixels.get(key(2), &raw, LIMITS), None);
+            pixels.put(key(2), &raw, LIMITS, vec![0; 10].into());
+        }
+        assert!(pixels.lock().ring.len() < 100, "changing files leave nothing behind");
     }
 
     #[test]

@@ -459,16 +459,18 @@ impl Splitter {
         let Some(pipeline) = &self.pipeline else { return };
         let raw_bytes = self.raw_bytes(draw.sample);
         let mut known = self.lock();
-        if !known.pictures.knows(draw.sample) || known.profile.count(stage as u8) >= PROFILED_MAX {
+        if !known.pictures.knows(draw.sample) {
             return;
         }
+        // What does not change is known well enough at some time; how fast the node is may change in any epoch.
+        let more = known.profile.count(stage as u8) < PROFILED_MAX;
         let shape = Splitter::shape(&known.pictures, pipeline, draw, raw_bytes);
         // The node's own time takes the place of ours: then nothing has to be run twice here.
         let measured = Measured {
             stage: stage as u8,
-            bytes: Some(bytes as f64),
+            bytes: more.then_some(bytes as f64),
             ahead_s: Some(upstream_s),
-            left_s: Some(local_s),
+            left_s: more.then_some(local_s),
         };
         known.profile.measured(&shape, &measured);
     }

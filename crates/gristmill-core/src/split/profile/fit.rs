@@ -19,6 +19,8 @@ const FLOOR: f64 = 0.5;
 pub(super) struct Fit {
     count: u64,
     least: f64,
+    /// Whether the least is that of before the last fading.
+    relearns_least: bool,
     mean_x: [f64; REGRESSORS],
     mean_y: f64,
     xx: [[f64; REGRESSORS]; REGRESSORS],
@@ -40,7 +42,8 @@ impl Fit {
     /// One measurement.
     #[expect(clippy::needless_range_loop, reason = "two indices into a matrix")]
     pub(super) fn add(&mut self, x: &[f64; REGRESSORS], y: f64) {
-        self.least = if self.count == 0 { y } else { self.least.min(y) };
+        self.least = if self.count == 0 || self.relearns_least { y } else { self.least.min(y) };
+        self.relearns_least = false;
         self.count += 1;
         let n = self.count as f64;
         let before: [f64; REGRESSORS] = std::array::from_fn(|i| x[i] - self.mean_x[i]);
@@ -64,7 +67,7 @@ impl Fit {
             return;
         }
         self.count /= 2;
-        self.least = 0.0;
+        self.relearns_least = true;
         self.xx.iter_mut().flatten().chain(&mut self.xy).for_each(|sum| *sum /= 2.0);
     }
 
