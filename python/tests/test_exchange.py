@@ -252,7 +252,7 @@ def test_mpirun_saved_inside_of_an_epoch(numbers: str, expected: Any, tmp_path: 
 
 
 def test_mpirun_selects_alike_and_keeps_ranks_even(numbers: str, tmp_path: Path) -> None:
-    arguments = {**ARGUMENTS, "recipe": "mnist", "selection": "weighted", "epochs": 20}
+    arguments = {**ARGUMENTS, "recipe": "mnist", "selection": {"kind": "weighted", "wrong_max": 1}, "epochs": 20}
     jobs = [{"data": numbers, "out": str(tmp_path / "exchange"), "epochs": 4, "arguments": arguments}]
     plain = {**arguments, "exchange": None, "settings": {}}
     jobs += [{"data": numbers, "out": str(tmp_path / "plain"), "epochs": 4, "arguments": plain}]

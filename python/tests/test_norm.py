@@ -158,7 +158,7 @@ def reasons(data: str, model: Any, weigh_it: bool) -> tuple[list[str], list[str]
     """The reasons of three epochs, and what was warned of."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        loader = Loader(data, recipe="mnist", batch_size=50, selection="weighted", seed=0)
+        loader = Loader(data, recipe="mnist", batch_size=50, selection={"kind": "weighted", "wrong_max": 1}, seed=0)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.2)
         if weigh_it:
             assert loader.weigh(model) is model
