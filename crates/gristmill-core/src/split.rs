@@ -109,6 +109,27 @@ pub struct Decided {
     pub reason: String,
 }
 
+impl Decided {
+    /// The same with work that only this epoch has, which the candidates left out: CPU seconds upstream and here.
+    #[must_use]
+    pub fn with_once(
+        self,
+        policy: SplitPolicy,
+        upstream_s: f64,
+        local_s: f64,
+        resources: &Resources,
+    ) -> Decided {
+        if upstream_s <= 0.0 && local_s <= 0.0 {
+            return self;
+        }
+        let mut after = self.after;
+        after.upstream_s += upstream_s / resources.upstream_cores;
+        after.local_s += local_s / resources.local_cores;
+        let reason = reason(policy, resources, &self.before, &after, self.moved, self.stages.len());
+        Decided { after, reason, ..self }
+    }
+}
+
 /// Decides in which form each sample comes.
 pub fn decide(
     policy: SplitPolicy,

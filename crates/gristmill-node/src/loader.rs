@@ -351,7 +351,8 @@ impl Loader {
         let split = self.splitter().map(|splitter| {
             let order = (from_batch..plan.batches()).flat_map(|batch| plan.batch(batch)).map(|id| id.0);
             splitter.threads(setting.threads);
-            splitter.begin(epoch, order.collect(), self.access.clone(), rules.raw_bytes_max, !setting.split)
+            let (access, held) = (self.access.clone(), self.held(setting));
+            splitter.begin(epoch, order.collect(), access, rules.raw_bytes_max, held)
         });
         let direct = rules.direct;
         let work = Arc::new(Work::new(

@@ -2,7 +2,7 @@
 //!
 //! With a node behind the loader, bytes cross a link. The node can run the first ops of the recipe before a sample
 //! crosses it: cut the JPEG around the region that the crop needs, or make the cropped pixels, packed or not. What that
-//! saves differs from sample to sample and costs the node CPU time. The first epoch runs unsplit and measures; from
+//! saves differs from sample to sample and costs the node CPU time. The first epoch begins unsplit and measures; from
 //! then on [`gristmill_core::split::decide`] says for every sample that is expected to cross the link how far it is to
 //! have come. The pixels are the same whatever is decided.
 //!
@@ -11,9 +11,12 @@
 //!
 //! Deliberately not here: the ops (`gristmill-ops`), the decision (`gristmill-core`), the node's side (`serve`).
 
+mod begun;
+mod beside;
 mod calibrate;
 mod choose;
 mod facts;
+mod learn;
 mod link;
 mod measured;
 mod report;
@@ -22,6 +25,7 @@ mod splitter;
 mod strata;
 mod undo;
 
+pub use begun::Begun;
 pub(crate) use calibrate::thread_cpu_ns;
 pub use report::{Rates, Seconds, ShortfallUse, SplitReport, StageUse};
 pub(crate) use running::Running;
@@ -31,6 +35,17 @@ use crate::node::{Ask, Served};
 use gristmill_core::split::SplitPolicy;
 use gristmill_ops::Stage;
 use serde::Serialize;
+
+/// Whether a steering holds a split back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It does not.
+    No,
+    /// Until it is known in this epoch that it pays.
+    UntilItPays,
+    /// For all of this epoch.
+    Back,
+}
 
 /// How far a sample is to have come when it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

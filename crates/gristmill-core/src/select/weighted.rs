@@ -125,7 +125,9 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     let samples = context.samples();
     let by_cost = options.cost && context.readings.io_bound;
     let bounds = options.bounds(context.alone, context.facts.epochs);
-    let (chances, threshold) = chances(options, memory, context);
+    let wrong = context.wrong_share();
+    let learned = options.learned(wrong, context.epoch, context.facts.epochs);
+    let (chances, threshold) = chances(options, memory, context, learned);
     memory.threshold.value = Some(threshold);
     memory.drift.fade();
     let mut pick = Pick { threshold: Some(threshold), ..Pick::default() };
@@ -146,8 +148,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     pick.weights.iter_mut().for_each(|weight| *weight *= share);
     pick.batch_share = Some(share);
     let why = if by_cost { "gradient for its cost" } else { "gradient" };
-    let (skipped, wrong) = (samples - pick.ids.len(), context.wrong_share());
-    let learned = options.learned(wrong, context.epoch, context.facts.epochs);
+    let skipped = samples - pick.ids.len();
     pick.reason = format!(
         "{skipped} of {skippable} whose {why} is below {threshold:.3} are skipped, the others carry their weight{}{}",
         if context.alone { "; the model has no batch norm, so more may wait for longer" } else { "" },
@@ -172,9 +173,12 @@ impl Context<'_> {
     }
 }
 
-/// The chance that each sample gets in this epoch, and the threshold it comes from.
-fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f32>, f64) {
+/// The chance that each sample gets in this epoch, and the threshold it comes from, where so much is learned.
+fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>, learned: f64) -> (Vec<f32>, f64) {
     let samples = context.samples();
+    if learned == 0.0 {
+        return (vec![1.0; samples], 0.0);
+    }
     let scores = context.scores;
     let by_cost = options.cost && context.readings.io_bound;
     let cost = if by_cost { context.readings.times.relative(&context.facts.sizes) } else { Vec::new() };
@@ -187,12 +191,7 @@ fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>) -> (Vec<f
     let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
     let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id) || context.probe.has(id);
     let bounds = options.bounds(context.alone, context.facts.epochs);
-    let noise = options.noise_in(bounds, context.epoch, context.facts.epochs);
-    let learned = options.learned(context.wrong_share(), context.epoch, context.facts.epochs);
-    if learned == 0.0 {
-        return (vec![1.0; samples], 0.0);
-    }
-    let noise = noise * learned;
+    let noise = learned * options.noise_in(bounds, context.epoch, context.facts.epochs);
     let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), noise, bounds.least);
     let threshold = { memory.threshold }.follow(found, options.smoothing);
     let one = |id: usize| if certain(id) { 1.0 } else { chance(worth(id), threshold, bounds.least) };
@@ -206,7 +205,8 @@ pub(super) fn wanted(options: &Weighted, memory: &Memory, context: &Context<'_>)
     if context.whole(options.warmup, options.full_share).is_some() {
         return vec![1.0; context.samples()];
     }
-    let (chances, _) = chances(options, memory, context);
+    let learned = options.learned(context.wrong_share(), context.epoch, context.facts.epochs);
+    let (chances, _) = chances(options, memory, context, learned);
     chances.into_iter().zip(&memory.saved).map(|(chance, &saved)| outlook(chance, saved)).collect()
 }
 

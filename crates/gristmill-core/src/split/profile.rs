@@ -55,6 +55,8 @@ pub struct Measured {
     pub ahead_s: Option<f64>,
     /// CPU seconds from that form to the end.
     pub left_s: Option<f64>,
+    /// Whether the sample was brought to such a form before, of which something may be left.
+    pub again: bool,
 }
 
 /// The figures of one form.
@@ -62,6 +64,8 @@ pub struct Measured {
 struct Form {
     bytes: Fit,
     ahead_s: Fit,
+    /// The same of samples that were brought there before.
+    again_s: Fit,
     left_s: Fit,
     upstream: Calibration,
 }
@@ -104,9 +108,12 @@ impl Profile {
     pub fn measured(&mut self, shape: &Shape, measured: &Measured) {
         let x = shape.regressors();
         let form = self.forms.entry(measured.stage).or_default();
+        // As long as too little is known at all, whatever comes counts.
+        let again = measured.again && form.ahead_s.count() >= MEASURED_MIN;
+        let ahead_s = if again { &mut form.again_s } else { &mut form.ahead_s };
         for (fit, value) in [
             (&mut form.bytes, measured.bytes),
-            (&mut form.ahead_s, measured.ahead_s),
+            (ahead_s, measured.ahead_s),
             (&mut form.left_s, measured.left_s),
         ] {
             if let Some(value) = value.filter(|value| value.is_finite() && *value >= 0.0) {
@@ -117,7 +124,16 @@ impl Profile {
 
     /// Lets half of what was measured of the seconds ahead go, so that they follow a node that gets faster or slower.
     pub fn fade(&mut self) {
-        self.forms.values_mut().for_each(|form| form.ahead_s.fade());
+        for form in self.forms.values_mut() {
+            form.ahead_s.fade();
+            form.again_s.fade();
+        }
+    }
+
+    /// Seconds upstream for a sample that was brought to this form before; none as long as too few were.
+    pub fn again_s(&self, shape: &Shape, stage: u8) -> Option<f64> {
+        let form = self.forms.get(&stage).filter(|form| form.again_s.count() >= MEASURED_MIN)?;
+        Some(form.again_s.at(&shape.regressors()) * self.factor(stage))
     }
 
     /// The upstream node took so many CPU seconds to bring a sample to this form. Heard only once this side has

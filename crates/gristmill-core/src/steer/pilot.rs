@@ -13,7 +13,7 @@
 use std::fmt;
 
 /// A move must promise this much.
-const GAIN_MIN: f64 = 1.05;
+pub const GAIN_MIN: f64 = 1.05;
 /// A move that brought less than this is undone.
 const KEPT_MIN: f64 = 1.02;
 /// The first half of a pair need not help by itself, but must not harm.
@@ -111,6 +111,23 @@ impl fmt::Display for Decision {
             }
         }
     }
+}
+
+/// A move that somebody else made inside an epoch, with what came of it before the epoch was over.
+#[derive(Debug, Clone, Copy)]
+pub struct Tried<'a> {
+    /// The epoch in which it was made.
+    pub epoch: u64,
+    /// The name of the knob.
+    pub knob: &'a str,
+    /// To which of its values.
+    pub to: usize,
+    /// How many times faster it should be, and was.
+    pub predicted: f64,
+    /// How many times faster the rest of the epoch was.
+    pub measured: f64,
+    /// Why it was made, as a clause.
+    pub cause: &'a str,
 }
 
 /// A move whose epoch is being trained.
@@ -220,6 +237,20 @@ impl Pilot {
             decisions.extend(self.take_back(half, seen.epoch));
         }
         decisions
+    }
+
+    /// Takes a move that was made inside an epoch, where that epoch had its trial: it stays, or is not made again for a while.
+    pub fn tried(&mut self, tried: Tried<'_>) -> Vec<Decision> {
+        let Tried { epoch, knob, to, predicted, measured, cause } = tried;
+        let known = self.knobs.iter().position(|known| known.name == knob);
+        let Some(knob) = known.filter(|&knob| to < self.knobs[knob].values.len()) else { return Vec::new() };
+        let from = self.knobs[knob].at;
+        let moved = self.line(knob, from, to, epoch, Action::Moved, predicted, None, cause.into());
+        let moved = Decision { epoch, since: epoch, ..moved };
+        self.knobs[knob].at = to;
+        let trial = Trial { since: epoch, knob, from, predicted, before_s: measured, partner: None };
+        let seen = Observed { epoch, seconds_per_sample: 1.0, drift: 1.0, excess: 1.0, cause };
+        vec![moved, self.judge(&trial, seen).0]
     }
 
     /// Takes back the first half of a pair whose other half came to nothing, if it cost something by itself and its knob was

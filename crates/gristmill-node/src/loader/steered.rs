@@ -6,7 +6,7 @@ use super::{Loader, LoaderOptions, Rules};
 use crate::Result;
 use crate::node::Ask;
 use crate::selection::SelectionReport;
-use crate::split::{Expected, SplitMode, SplitOptions, Splitter, StagedAsk};
+use crate::split::{Expected, Held, SplitMode, SplitOptions, Splitter, StagedAsk};
 use crate::steer::{self, Ahead, Decision, Setting, Steering};
 use futures::FutureExt;
 use gristmill_core::SampleId;
@@ -124,6 +124,15 @@ impl Loader {
             what_if: &what_if,
         };
         steering.begin(&ahead)
+    }
+
+    /// Whether a split is held back at a setting.
+    pub(super) fn held(&self, setting: Setting) -> Held {
+        match &self.steering {
+            _ if setting.split => Held::No,
+            Some(steering) if steering.knows_nothing() => Held::UntilItPays,
+            _ => Held::Back,
+        }
     }
 
     /// The rules of an epoch at a setting.

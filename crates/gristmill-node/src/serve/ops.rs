@@ -8,7 +8,7 @@
 //! what comes out. A crop is random, so it is of use to one epoch only.
 
 use super::ServeOptions;
-use super::pixels::{Key, Pixels};
+use super::pixels::{Picture, Pixels};
 use crate::catalog::Digest;
 use crate::split::{Shortfall, Wish};
 use crate::{Error, Result};
@@ -345,25 +345,22 @@ fn decoded(
 ) -> (Option<Bytes>, u64) {
     let Job { pipeline, set, id, wish, bytes } = job;
     let beyond = matches!(wish.stage, Stage::Cropped | Stage::Packed | Stage::Lossy | Stage::Finished);
-    if !beyond || !pipeline.decodes() {
+    if !beyond || pixels.is_off() || !pipeline.decodes() {
         return (None, 0);
     }
-    let (key, limits): (Key, _) = ((*set, *id), pipeline.limits());
-    let kept = pixels.get(key, bytes, limits);
-    if kept.is_some() {
-        return (kept, 0);
+    let picture = Picture::new(*set, *id, bytes, pipeline.limits());
+    if let Some(kept) = pixels.get(&picture) {
+        return (Some(kept).filter(|kept| !kept.is_empty()), 0);
     }
     let facts = pipeline.facts(bytes);
     let size = facts.and_then(|facts| pipeline.stage_bytes(Stage::Decoded, facts.width, facts.height));
-    if !size.is_some_and(|size| pixels.admits(key, size)) {
+    if !size.is_some_and(|size| pixels.admits(&picture, size)) {
         return (None, 0);
     }
     let advanced = pipeline.advance(scratch, draw, bytes, Stage::Decoded, out);
     let made = (advanced.stage == Stage::Decoded).then(|| Bytes::copy_from_slice(out));
     keep(out);
-    if let Some(made) = &made {
-        pixels.put(key, bytes, limits, made.clone());
-    }
+    pixels.put(&picture, made.clone().unwrap_or_default());
     (made, advanced.cpu_ns)
 }
 

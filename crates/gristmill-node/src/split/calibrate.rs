@@ -2,7 +2,8 @@
 //!
 //! These are fetched beside the epoch, of samples whose pictures are known already, and used for nothing else. The node
 //! says its CPU time with each; the rest of the ops runs on this thread under the CPU clock. Small and large samples
-//! are taken in proportion.
+//! are taken in proportion. A node may keep pictures that it decoded, so each is asked for once only in a form that needs
+//! that; some are asked for again in the end, to see what it takes then.
 
 use super::splitter::Splitter;
 use super::{Shortfall, Staged, StagedAsk, Wish};
@@ -16,8 +17,8 @@ use gristmill_ops::{Draw, Scratch, Stage};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How many are under way at once: not so many that others at the node would notice.
-const UNDER_WAY: usize = 4;
+/// How many are under way at once: each waits behind what the epoch has under way, and the epoch for what is learnt.
+const UNDER_WAY: usize = 16;
 /// The stages in turn; the more there is to learn about one, the more often it comes.
 const TURN: [Stage; 10] = [
     Stage::Cut,
@@ -31,6 +32,11 @@ const TURN: [Stage; 10] = [
     Stage::Cropped,
     Stage::Cut,
 ];
+
+/// Stages of which it is seen what they take for a picture that was decoded before.
+const AGAIN: [Stage; 2] = [Stage::Cropped, Stage::Packed];
+/// And how often: one or two may not suit the stage.
+const AGAIN_EACH: usize = MEASURED_MIN as usize + 4;
 
 /// CPU time of this thread.
 pub(crate) fn thread_cpu_ns() -> u64 {
@@ -106,20 +112,36 @@ impl Splitter {
         let wanted = (self.options.calibrate_samples as usize).min(known * 2);
         let wanted = wanted.max(turn.len() * MEASURED_MIN as usize);
         let mut asks: Vec<(Stage, StagedAsk)> = Vec::with_capacity(wanted);
+        let mut decoded = vec![false; known];
         for at in 0..wanted {
             // One further in every turn and round, so that every stage walks through all sizes.
             let (round, turned) = (at / known.max(1), at / turn.len());
-            let Some(&id) = by_size.get((at + turned + round) % known.max(1)) else { break };
-            let (id, stage) = (SampleId(id), turn[at % turn.len()]);
+            let (place, stage) = ((at + turned + round) % known.max(1), turn[at % turn.len()]);
+            let asked = asks.iter().filter(|(of, _)| *of == stage).count() as u64;
+            // The next one that was not decoded yet; from few pictures all come again, rather than that a stage is unknown.
+            let fresh = (place..known).chain(0..place).find(|&place| stage == Stage::Cut || !decoded[place]);
+            let Some(place) = fresh.or((asked < MEASURED_MIN).then_some(place)) else { continue };
+            let Some(&id) = by_size.get(place) else { break };
+            let id = SampleId(id);
             let (raw, bytes_max) = (self.raw_bytes(id), self.bytes_max(stage, id));
             // What is larger than the file costs the link dearly, and is seldom chosen: of that only as many as it needs.
-            let asked = asks.iter().filter(|(of, _)| *of == stage).count() as u64;
             let dear = bytes_max > raw && asked >= MEASURED_MIN;
             if dear || (stage == Stage::Cut && !guard.pictures.of(id, raw).can_cut) {
                 continue;
             }
+            decoded[place] |= stage != Stage::Cut;
             let wish = Wish { stage, epoch: epoch + turned as u64, seed: self.seed, bytes_max };
             asks.push((stage, StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) }));
+        }
+        let decoded: Vec<u32> =
+            by_size.iter().zip(decoded).filter(|(_, was)| *was).map(|(id, _)| *id).collect();
+        let step = (decoded.len() / AGAIN_EACH).max(1);
+        for stage in AGAIN {
+            asks.extend(decoded.iter().step_by(step).take(AGAIN_EACH).map(|&id| {
+                let (id, epoch) = (SampleId(id), epoch + wanted as u64);
+                let wish = Wish { stage, epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };
+                (stage, StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) })
+            }));
         }
         asks
     }

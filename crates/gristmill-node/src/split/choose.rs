@@ -1,5 +1,6 @@
 //! The decision of an epoch: what each sample could come to, put to the core.
 
+use super::learn::is_decoded;
 use super::report::SplitReport;
 use super::running::Table;
 use super::splitter::Splitter;
@@ -13,6 +14,9 @@ const STAGES: [Stage; 4] = [Stage::Cut, Stage::Cropped, Stage::Packed, Stage::Fi
 /// What the core calls them.
 const ROLES: Roles =
     Roles { decoded: Stage::Decoded as u8, cropped: Stage::Cropped as u8, finished: Stage::Finished as u8 };
+
+/// What a picture costs to decode is shared by so many epochs, where the node keeps it: most trainings have more.
+const EPOCHS: f64 = 8.0;
 
 /// A decision, ready to be used and told.
 #[derive(Debug)]
@@ -60,9 +64,15 @@ impl Splitter {
         expected: Option<&[Expected]>,
         resources: &Resources,
     ) -> Result<(SplitPolicy, Decided), String> {
-        let candidates = self.candidates(epoch, order, expected)?;
+        // Published policies know of nothing that is kept.
+        let shared = if matches!(self.options.mode, SplitMode::Auto | SplitMode::Policy(SplitPolicy::Best)) {
+            1.0 / EPOCHS
+        } else {
+            1.0
+        };
+        let candidates = self.candidates(epoch, order, expected, shared)?;
         let decide = |policy| decide(policy, &candidates, resources, ROLES).map_err(|e| e.to_string());
-        Ok(if let SplitMode::Policy(policy) = self.options.mode {
+        let (policy, decided) = if let SplitMode::Policy(policy) = self.options.mode {
             (policy, decide(policy)?)
         } else {
             let best = decide(SplitPolicy::Best)?;
@@ -74,21 +84,43 @@ impl Splitter {
                 none.reason = format!("the {limit} is the bottleneck and not the link, so nothing is split");
                 (SplitPolicy::None, none)
             }
-        })
+        };
+        let once_s = self.once_s(epoch, order, &decided.stages, 1.0 - shared);
+        let local_s = if self.lock().same_machine { once_s } else { 0.0 };
+        Ok((policy, decided.with_once(policy, once_s, local_s, resources)))
     }
 
-    /// All forms of all samples.
+    /// CPU seconds of the node that other epochs were charged with, and that fall due in this one.
+    fn once_s(&self, epoch: u64, order: &[u32], stages: &[u8], share: f64) -> f64 {
+        let (Some(pipeline), true) = (&self.pipeline, share > 0.0) else { return 0.0 };
+        let guard = self.lock();
+        let (pictures, profile) = (&guard.pictures, &guard.profile);
+        let due = |(&id, &stage): (&u32, &u8)| {
+            let id = SampleId(id);
+            if pictures.was_decoded(id) || !Stage::from_u8(stage).is_some_and(is_decoded) {
+                return 0.0;
+            }
+            let draw = Draw { seed: self.seed, epoch, sample: id };
+            let shape = Splitter::shape(pictures, pipeline, draw, self.raw_bytes(id));
+            let first_s = profile.choices(&shape, &[stage]).last().map_or(0.0, |choice| choice.upstream_s);
+            (first_s - profile.again_s(&shape, stage).unwrap_or(first_s)).max(0.0)
+        };
+        share * order.iter().zip(stages).map(due).sum::<f64>()
+    }
+
+    /// All forms of all samples. Of what the node does once for a picture this epoch is charged with the part `shared`.
     fn candidates(
         &self,
         epoch: u64,
         order: &[u32],
         expected: Option<&[Expected]>,
+        shared: f64,
     ) -> Result<Candidates, String> {
         let Some(pipeline) = &self.pipeline else { return Err("there is no recipe".into()) };
         // Copies, so that the threads that measure are not held up.
         let guard = self.lock();
         let (pictures, profile) = (guard.pictures.clone(), guard.profile.clone());
-        let same_machine = guard.same_machine;
+        let (same_machine, byte_s) = (guard.same_machine, guard.byte_s());
         drop(guard);
         let mut stages: Vec<u8> = STAGES.map(|stage| stage as u8).to_vec();
         stages.extend(self.options.lossy.then_some(Stage::Lossy as u8));
@@ -117,9 +149,16 @@ impl Splitter {
                 // The node would send it raw.
                 let pointless = matches!(stage, Stage::Cut | Stage::Packed) && bytes >= f64::from(raw_bytes);
                 if !(pointless || stage == Stage::Cut && !can_cut) {
-                    // On one machine the node's work is done by the cores that do ours.
-                    let local_s = choice.local_s + if same_machine { choice.upstream_s } else { 0.0 };
-                    kept.push(Choice { bytes, local_s, ..*choice });
+                    let again_s = profile.again_s(&shape, choice.stage).filter(|_| is_decoded(stage));
+                    let part = if pictures.was_decoded(id) { 0.0 } else { shared };
+                    let upstream_s = again_s.map_or(choice.upstream_s, |again_s| {
+                        again_s + part * (choice.upstream_s - again_s).max(0.0)
+                    });
+                    // On one machine the node's work is done by the cores that do ours, and so is moving bytes.
+                    let shared_s = if same_machine { upstream_s } else { 0.0 };
+                    let moved = if expected == Expected::Here { 0.0 } else { bytes };
+                    let local_s = choice.local_s + shared_s + byte_s * moved;
+                    kept.push(Choice { bytes, local_s, upstream_s, ..*choice });
                 }
             }
             if kept.is_empty() {

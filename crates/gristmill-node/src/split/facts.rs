@@ -1,10 +1,15 @@
-//! What is known of every sample's picture: its size and whether it can be cut, in five bytes each.
+//! What is known of every sample's picture: its size, whether it can be cut, and whether the node decoded it, in five
+//! bytes each.
 
 use gristmill_core::SampleId;
 use gristmill_ops::Facts;
 
 /// The sides of a picture that nobody has seen yet.
 const UNKNOWN: [u16; 2] = [0, 0];
+/// It cannot be cut.
+const UNCUT: u8 = 1;
+/// The node was asked for more of it than a cut.
+const DECODED: u8 = 2;
 /// What a picture looks like as long as none was seen: pixels per byte, and width over height.
 const USUAL: (f64, f64) = (2.0, 4.0 / 3.0);
 
@@ -12,7 +17,7 @@ const USUAL: (f64, f64) = (2.0, 4.0 / 3.0);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pictures {
     sides: Vec<[u16; 2]>,
-    uncut: Vec<bool>,
+    marks: Vec<u8>,
     /// How many were seen, their pixels, raw bytes, and the sum of width over height.
     seen: (u64, f64, f64, f64),
 }
@@ -22,7 +27,7 @@ impl Pictures {
     fn reserve(&mut self, samples: u32) {
         if self.sides.is_empty() {
             self.sides = vec![UNKNOWN; samples as usize];
-            self.uncut = vec![false; samples as usize];
+            self.marks = vec![0; samples as usize];
         }
     }
 
@@ -44,18 +49,30 @@ impl Pictures {
             return;
         }
         self.sides[at] = [facts.width, facts.height].map(|side| side.min(u16::MAX.into()) as u16);
-        self.uncut[at] = !facts.can_cut;
+        self.marks[at] |= if facts.can_cut { 0 } else { UNCUT };
         let (width, height) = (f64::from(facts.width), f64::from(facts.height));
         let (count, pixels, bytes, aspects) = self.seen;
         self.seen =
             (count + 1, pixels + width * height, bytes + f64::from(raw_bytes), aspects + width / height);
     }
 
+    /// Whether the node has decoded it, and may have kept it.
+    pub(super) fn was_decoded(&self, id: SampleId) -> bool {
+        self.marks.get(id.0 as usize).is_some_and(|marks| marks & DECODED != 0)
+    }
+
+    /// The node has decoded it.
+    pub(super) fn decoded(&mut self, id: SampleId) {
+        if let Some(marks) = self.marks.get_mut(id.0 as usize) {
+            *marks |= DECODED;
+        }
+    }
+
     /// A sample's picture; one that was not seen is guessed from its size as those that were.
     pub(super) fn of(&self, id: SampleId, raw_bytes: u32) -> Facts {
         if self.knows(id) {
             let [width, height] = self.sides[id.0 as usize].map(u32::from);
-            return Facts { width, height, can_cut: !self.uncut[id.0 as usize] };
+            return Facts { width, height, can_cut: self.marks[id.0 as usize] & UNCUT == 0 };
         }
         let (per_byte, aspect) = match self.seen {
             (count @ 1.., pixels, bytes, aspects) => (pixels / bytes.max(1.0), aspects / count as f64),
@@ -86,5 +103,11 @@ mod tests {
         assert!((390..=410).contains(&guess.width) && (195..=205).contains(&guess.height), "{guess:?}");
         pictures.note(SampleId(99), guess, 5, 20);
         assert_eq!(pictures.seen(), 10, "one that is not there is not noted");
+        pictures.decoded(SampleId(15));
+        assert!(pictures.was_decoded(SampleId(15)) && !pictures.knows(SampleId(15)), "it was never seen raw");
+        pictures.decoded(SampleId(3));
+        pictures.decoded(SampleId(99));
+        assert!(pictures.was_decoded(SampleId(3)) && !pictures.of(SampleId(3), 1).can_cut);
+        assert!(![4, 99].into_iter().any(|id| pictures.was_decoded(SampleId(id))));
     }
 }

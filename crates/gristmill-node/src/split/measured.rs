@@ -77,6 +77,12 @@ impl Measured {
         self.wanted.load(Relaxed)
     }
 
+    /// CPU seconds that the node's ops took, and bytes that came.
+    pub(super) fn moved(&self) -> (f64, u64) {
+        let bytes = self.bytes.iter().map(|bytes| bytes.load(Relaxed)).sum();
+        (self.upstream_cpu_ns.load(Relaxed) as f64 / 1e9, bytes)
+    }
+
     pub(super) fn link_bytes_per_s(&self) -> Option<f64> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_s()
     }
@@ -97,10 +103,9 @@ impl Measured {
                 raw_bytes: self.raw_bytes[stage as usize].load(Relaxed),
             })
             .to_vec();
-        report.bytes = report.stages.iter().map(|used| used.bytes).sum();
+        (report.upstream_cpu_s, report.bytes) = self.moved();
         report.raw_bytes = report.stages.iter().map(|used| used.raw_bytes).sum();
         report.wanted = self.wanted.load(Relaxed);
-        report.upstream_cpu_s = self.upstream_cpu_ns.load(Relaxed) as f64 / 1e9;
         let count = |why: &Shortfall| ShortfallUse {
             why: *why,
             reason: why.reason(),

@@ -1,6 +1,6 @@
 //! What the split did in an epoch, for people and programs.
 
-use super::Shortfall;
+use super::{Begun, Shortfall};
 use gristmill_core::split::{Resources, Times};
 use gristmill_ops::Stage;
 use serde::Serialize;
@@ -106,6 +106,8 @@ pub struct SplitReport {
     pub predicted: Option<Seconds>,
     /// How fast the resources were.
     pub rates: Option<Rates>,
+    /// If it began inside an epoch that a steering left unsplit: what it was to bring, and what it brought.
+    pub begun: Option<Begun>,
     /// Samples that were measured for the profile so far.
     pub profiled: u64,
     /// Bytes that were fetched beside the epoch to learn how fast the node is.

@@ -3,13 +3,14 @@
 //! A first epoch starts unsplit. Once some samples were measured a thread of its own learns how fast the node is, and if
 //! the epoch is a long one, decides for the rest of it without waiting for its end.
 
+use super::begun::Trial;
+use super::beside::{Beside, Clocks, Done};
 use super::measured::Measured;
 use super::report::SplitReport;
 use super::splitter::Splitter;
-use super::{Shortfall, Staged, Wish};
+use super::{Held, Shortfall, Staged, Wish};
 use crate::access::Access;
 use crate::client::Client;
-use crate::cores;
 use gristmill_core::SampleId;
 use gristmill_ops::{Draw, Stage};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -58,18 +59,21 @@ pub(crate) struct Running {
     table: RwLock<Table>,
     report: Mutex<SplitReport>,
     measured: Measured,
-    /// Samples that were asked for so far.
+    /// Samples that were asked for and that were finished so far.
     asked: AtomicU64,
+    finished: AtomicU64,
+    /// A split that began inside this epoch, and the sample that its trial begins with.
+    trial: Mutex<Option<Trial>>,
+    trial_at: AtomicU64,
     started: Instant,
-    /// CPU time of ops, here and on the node; and what the whole machine had worked before.
-    ops_ns: AtomicU64,
-    busy_before_s: Option<f64>,
+    /// CPU time of ops here, and the clocks of machine and process when it began.
+    local_ns: AtomicU64,
+    clocks: Clocks,
     /// Whether the thread that learns about the node was started.
     learning: AtomicBool,
     over: AtomicBool,
     raw_bytes_max: u64,
-    /// Whether nothing may be asked of the node but what is measured.
-    held_back: bool,
+    held: Held,
 }
 
 impl Running {
@@ -83,6 +87,7 @@ impl Running {
         table: Table,
         report: SplitReport,
         raw_bytes_max: u64,
+        held: Held,
     ) -> Running {
         // What is decided already needs no thread.
         let decided = !matches!(table, Table::Raw) || client.is_none();
@@ -96,20 +101,17 @@ impl Running {
             report: Mutex::new(report),
             measured: Measured::new(),
             asked: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            trial: Mutex::new(None),
+            trial_at: AtomicU64::new(u64::MAX),
             started: Instant::now(),
-            ops_ns: AtomicU64::new(0),
-            busy_before_s: cores::machine_busy_s(),
+            local_ns: AtomicU64::new(0),
+            clocks: Clocks::read(),
             learning: AtomicBool::new(decided),
             over: AtomicBool::new(false),
             raw_bytes_max,
-            held_back: false,
+            held,
         }
-    }
-
-    /// The same, deciding nothing for the rest of a long first epoch.
-    pub(super) fn held_back(mut self) -> Running {
-        self.held_back = true;
-        self
     }
 
     /// How far a sample is to have come, and what that may take of the memory for samples on their way.
@@ -183,7 +185,12 @@ impl Running {
         if self.client.is_none() {
             return;
         }
-        self.ops_ns.fetch_add(local_ns + upstream_ns, Relaxed);
+        self.local_ns.fetch_add(local_ns, Relaxed);
+        let finished = self.finished.fetch_add(1, Relaxed) + 1;
+        if finished >= self.trial_at.load(Relaxed) && self.trial_at.swap(u64::MAX, Relaxed) != u64::MAX {
+            let mut trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
+            trial.iter_mut().for_each(|trial| trial.finished(finished, Instant::now()));
+        }
         let seconds = local_ns as f64 / 1e9;
         if stage == Stage::Raw {
             self.splitter.finished_raw(draw, bytes, seconds);
@@ -202,8 +209,8 @@ impl Running {
     fn learn_beside(self: &Arc<Running>) {
         let Some(client) = self.client.clone() else { return };
         let (splitter, epoch, this) = (Arc::clone(&self.splitter), self.epoch, Arc::downgrade(self));
-        let long =
-            !self.held_back && self.order.len() as u64 > 2 * u64::from(splitter.options.profile_samples);
+        let samples = self.order.len();
+        let long = self.held != Held::Back && samples as u64 > 2 * splitter.enough(samples);
         let learn = move || {
             let learnt = splitter.calibrate_now(&client, epoch);
             if learnt.is_ok() && long {
@@ -225,19 +232,27 @@ impl Running {
         drop(report);
         let measured = &self.measured;
         if self.asked.load(Relaxed) >= self.order.len() as u64 && !self.order.is_empty() {
+            let mut trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
             let each_s = self.started.elapsed().as_secs_f64() / self.order.len() as f64;
-            let split = measured.wanted() > 0;
+            let (each_s, split) = match trial.as_mut() {
+                // Half of it was split: what counts is what a sample took without.
+                Some(trial) => {
+                    trial.ended(self.finished.load(Relaxed), Instant::now());
+                    (trial.unsplit_s, false)
+                }
+                None => (each_s, measured.wanted() > 0),
+            };
+            drop(trial);
             self.splitter.lock().undo.took(self.epoch, each_s, split);
         }
         self.splitter.learn(measured.link_bytes_per_s(), tight, measured.accelerator_samples_per_s());
-        self.splitter.learn_others(self.others());
+        self.splitter.learn_beside(self.beside());
     }
 
-    /// Cores that were busy with anything but ops.
-    fn others(&self) -> Option<f64> {
-        let busy_s = cores::machine_busy_s()? - self.busy_before_s?;
-        let ops_s = self.ops_ns.load(Relaxed) as f64 / 1e9;
-        Some(((busy_s - ops_s) / self.started.elapsed().as_secs_f64().max(1e-3)).max(0.0))
+    /// What the machine did beside ops.
+    fn beside(&self) -> Option<Beside> {
+        let (upstream_s, bytes) = self.measured.moved();
+        self.clocks.beside(Done { local_s: self.local_ns.load(Relaxed) as f64 / 1e9, upstream_s, bytes })
     }
 
     /// What was done so far, in an epoch that took so long.
@@ -245,6 +260,7 @@ impl Running {
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.measured.fill(&mut report);
         report.measured_s = wall_s;
+        report.begun = self.trial.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Trial::told);
         report.profiled = self.splitter.profiled();
         report.calibration_bytes = self.splitter.lock().calibration_bytes;
         report
@@ -253,19 +269,30 @@ impl Running {
     /// Decides for what was not asked for yet; none if the epoch is over or nothing can be said.
     fn redecide(&self, client: &Client) -> Option<()> {
         let ready = client.ready().ok()?;
+        let finished = self.finished.load(Relaxed);
+        let taken_s = self.started.elapsed().as_secs_f64() / finished.max(1) as f64;
         let (link, accelerator) =
             (self.measured.link_bytes_per_s(), self.measured.accelerator_samples_per_s());
+        // What is asked for from now on says nothing of how fast the link is.
+        self.splitter.learn(link, true, None);
+        self.splitter.learn_beside(self.beside());
         let resources = self.splitter.resources(link, accelerator, ready)?;
-        let rest = self.order.get(self.asked.load(Relaxed) as usize..)?;
+        let asked = self.asked.load(Relaxed);
+        let rest = self.order.get(asked as usize..)?;
         let expected = self.access.as_ref().map(|access| access.expects(rest));
         let chosen = self.splitter.choose(self.epoch, rest, expected.as_deref(), resources).ok()?;
-        if self.over.load(Relaxed) {
+        let trial = Trial::new(&chosen.decided, asked, rest.len() as u64, taken_s);
+        if self.over.load(Relaxed) || self.held == Held::UntilItPays && trial.is_none() {
             return None;
         }
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         chosen.tell(&mut report, self.started.elapsed().as_secs_f64());
         report.reason = format!("after {} samples: {}", self.order.len() - rest.len(), report.reason);
         drop(report);
+        if self.held == Held::UntilItPays {
+            *self.trial.lock().unwrap_or_else(PoisonError::into_inner) = trial;
+            self.trial_at.store(asked, Relaxed);
+        }
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = chosen.table;
         Some(())
     }
@@ -274,7 +301,7 @@ impl Running {
 /// Waits until enough of a long first epoch was measured, and decides for the rest of it.
 fn decide_for_the_rest(running: &Weak<Running>, client: &Client) {
     while let Some(running) = running.upgrade().filter(|running| !running.over.load(Relaxed)) {
-        if running.splitter.knows_enough() {
+        if running.splitter.knows_enough(running.order.len()) {
             running.redecide(client);
             return;
         }

@@ -4,11 +4,12 @@
 //! (`calibrate`), and decides (`choose`). Whatever is missing for that is no error: the epoch then runs unsplit, and its
 //! report says why.
 
+use super::beside::Beside;
 use super::facts::Pictures;
 use super::running::{Running, Table};
 use super::strata::Strata;
 use super::undo::Undo;
-use super::{Expected, SplitMode, SplitOptions, SplitReport};
+use super::{Expected, Held, SplitMode, SplitOptions, SplitReport};
 use crate::access::Access;
 use crate::client::{Address, Client, Ready};
 use crate::cores;
@@ -16,24 +17,22 @@ use crate::dataset::DataSet;
 use crate::steer::WhatIf;
 use crate::{Error, Result};
 use futures::executor::block_on;
-use gristmill_core::SampleId;
-use gristmill_core::split::profile::{MEASURED_MIN, Measured, Profile, Shape};
+use gristmill_core::split::profile::{MEASURED_MIN, Profile};
 use gristmill_core::split::{Resources, SplitPolicy, changed};
-use gristmill_ops::{Draw, Limits, Pipeline, Recipe, Stage};
+use gristmill_ops::{Limits, Pipeline, Recipe, Stage};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long an epoch waits at most for a calibration that is under way; it then runs unsplit.
 const CALIBRATION_WAIT: Duration = Duration::from_secs(3);
-/// The most samples among which the calibration picks.
-const SEEN_MAX: usize = 8_192;
+/// The part of an epoch, and the least, that is measured before the rest of it is decided.
+const PROFILE_PART: u64 = 8;
+const PROFILE_LEAST: u64 = 256;
 /// The part of the profile that must be of each of eight sizes.
 const STRATUM_PART: u64 = 32;
 /// The most samples of which it is thought through what a split would come to.
 const WHAT_IF_SAMPLES: usize = 4_096;
-/// Raw samples after which the profile takes no more of them.
-const PROFILED_MAX: u64 = 50_000;
 
 /// Decides where samples are cut, epoch after epoch.
 #[derive(Debug)]
@@ -55,16 +54,16 @@ pub(crate) struct Splitter {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) pictures: Pictures,
-    strata: Strata,
+    pub(super) strata: Strata,
     pub(super) profile: Profile,
     /// Samples whose pictures are known, for the calibration to pick from.
     pub(super) seen: Vec<u32>,
     pub(super) calibration: Calibration,
     pub(super) calibration_bytes: u64,
-    link_bytes_per_s: Option<f64>,
+    pub(super) link_bytes_per_s: Option<f64>,
     /// The same as somebody saw it who looked, for as long as no epoch kept it busy.
     link_looked_at: Option<f64>,
-    accelerator_samples_per_s: Option<f64>,
+    pub(super) accelerator_samples_per_s: Option<f64>,
     /// With what it was decided last, and for how many samples.
     decided: Option<(Resources, u64)>,
     /// Whether splitting made epochs longer.
@@ -73,8 +72,8 @@ pub(super) struct State {
     pub(super) same_machine: bool,
     /// Cores that finish samples here.
     local_cores: f64,
-    /// Cores of this machine that are busy with other things than ops, where the node is on it, too.
-    others: Option<f64>,
+    /// What this machine does beside ops, for where the node is on it, too.
+    pub(super) beside: Option<Beside>,
 }
 
 /// Whether it is known how fast the node is.
@@ -94,7 +93,13 @@ impl State {
 
     /// What is left of the cores that threads can use, where the node is on this machine.
     fn cores_left(&self, threads_cores: f64) -> f64 {
-        cores::left(threads_cores, cores::all() as f64, self.others.filter(|_| self.same_machine))
+        let others = self.beside.filter(|_| self.same_machine).map(|beside| beside.cores);
+        cores::left(threads_cores, cores::all() as f64, others)
+    }
+
+    /// CPU seconds of this machine's cores for a byte that crosses the link.
+    pub(super) fn byte_s(&self) -> f64 {
+        self.beside.filter(|_| self.same_machine).map_or(0.0, |beside| beside.byte_s)
     }
 }
 
@@ -149,7 +154,7 @@ impl Splitter {
             decided: None,
             same_machine: false,
             local_cores: cores_of(threads),
-            others: None,
+            beside: None,
         };
         Ok(Some(Arc::new(Splitter {
             options,
@@ -177,7 +182,7 @@ impl Splitter {
         order: Vec<u32>,
         access: Option<Arc<dyn Access>>,
         raw_bytes_max: u64,
-        held_back: bool,
+        held: Held,
     ) -> Arc<Running> {
         let mut report =
             SplitReport { mode: self.options.mode.name(), policy: "none".into(), ..SplitReport::default() };
@@ -189,19 +194,27 @@ impl Splitter {
             Err(why) => report.reason = why,
             Ok((node, ready)) => {
                 client = Some(node.clone());
-                if held_back {
-                    report.reason = "the steering sees no need of it".into();
-                } else {
-                    match self.table(epoch, &order, access.as_deref(), ready, &mut report) {
+                match held {
+                    Held::Back => report.reason = "the steering sees no need of it".into(),
+                    Held::UntilItPays => report.reason = "it begins unsplit and is measured".into(),
+                    Held::No => match self.table(epoch, &order, access.as_deref(), ready, &mut report) {
                         Ok(decided) => table = decided,
                         Err(why) => report.reason = why,
-                    }
+                    },
                 }
             }
         }
-        let running =
-            Running::new(Arc::clone(self), epoch, order, access, client, table, report, raw_bytes_max);
-        Arc::new(if held_back { running.held_back() } else { running })
+        Arc::new(Running::new(
+            Arc::clone(self),
+            epoch,
+            order,
+            access,
+            client,
+            table,
+            report,
+            raw_bytes_max,
+            held,
+        ))
     }
 
     /// The node behind the loader, if there is one.
@@ -251,15 +264,20 @@ impl Splitter {
         let (before, after, samples) = (decided.before, decided.after, some.len() as f64);
         let upstream_s = after.upstream_s * resources.upstream_cores / samples;
         // On one machine the decision counts what the node takes as taken here.
-        let same_machine = self.lock().same_machine;
+        let state = self.lock();
+        let (same_machine, byte_s) = (state.same_machine, state.byte_s());
+        drop(state);
         let counted_s = if same_machine { upstream_s } else { 0.0 };
-        let local_s =
-            |local_s: f64, counted_s: f64| (local_s * resources.local_cores / samples - counted_s).max(1e-9);
+        let bytes = [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples);
+        let local_s = |local_s: f64, counted_s: f64, bytes: f64| {
+            (local_s * resources.local_cores / samples - counted_s - byte_s * bytes).max(1e-9)
+        };
         Some(WhatIf {
             upstream_s,
             same_machine,
-            bytes: [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples),
-            local_s: [local_s(before.local_s, 0.0), local_s(after.local_s, counted_s)],
+            byte_s,
+            bytes,
+            local_s: [local_s(before.local_s, 0.0, bytes[0]), local_s(after.local_s, counted_s, bytes[1])],
             upstream_per_s: samples / after.upstream_s,
         })
     }
@@ -334,9 +352,15 @@ impl Splitter {
         self.lock().profile.count(Stage::Raw as u8)
     }
 
-    /// Whether enough was measured to decide for the rest of an epoch: so many samples, and some of every size.
-    pub(super) fn knows_enough(&self) -> bool {
-        let wanted = u64::from(self.options.profile_samples);
+    /// Samples to measure before the rest of an epoch of so many is decided: not more than an eighth of a short one.
+    pub(super) fn enough(&self, samples: usize) -> u64 {
+        let most = u64::from(self.options.profile_samples);
+        (samples as u64 / PROFILE_PART).max(PROFILE_LEAST).min(most)
+    }
+
+    /// Whether that many were measured, and some of every size.
+    pub(super) fn knows_enough(&self, samples: usize) -> bool {
+        let wanted = self.enough(samples);
         self.profiled() >= wanted && self.lock().strata.has((wanted / STRATUM_PART).max(1))
     }
 
@@ -407,92 +431,5 @@ impl Splitter {
         };
         self.calibrated.notify_all();
         outcome
-    }
-
-    /// What is known of a sample under a draw.
-    pub(super) fn shape(pictures: &Pictures, pipeline: &Pipeline, draw: Draw, raw_bytes: u32) -> Shape {
-        let facts = pictures.of(draw.sample, raw_bytes);
-        let cut_share = pipeline.cut_share(draw, facts.width, facts.height);
-        Shape { raw_bytes, width: facts.width, height: facts.height, cut_share }
-    }
-
-    pub(super) fn raw_bytes(&self, id: SampleId) -> u32 {
-        self.set.catalog().size(id).unwrap_or(0)
-    }
-
-    /// Notes a raw sample that was finished here: its picture, and how long that took.
-    pub(super) fn finished_raw(&self, draw: Draw, bytes: &[u8], local_s: f64) {
-        let Some(pipeline) = &self.pipeline else { return };
-        let known = self.lock().pictures.knows(draw.sample);
-        // The header is read without the lock.
-        let facts = if known { None } else { pipeline.facts(bytes) };
-        let raw_bytes = self.raw_bytes(draw.sample);
-        let mut state = self.lock();
-        if let Some(facts) = facts {
-            state.pictures.note(draw.sample, facts, raw_bytes, self.set.catalog().len());
-            if state.seen.len() < SEEN_MAX {
-                state.seen.push(draw.sample.0);
-            }
-        }
-        if state.profile.count(Stage::Raw as u8) < PROFILED_MAX {
-            let shape = Splitter::shape(&state.pictures, pipeline, draw, raw_bytes);
-            let measured = Measured {
-                stage: Stage::Raw as u8,
-                bytes: Some(raw_bytes.into()),
-                left_s: Some(local_s),
-                ..Measured::default()
-            };
-            state.profile.measured(&shape, &measured);
-            state.strata.note(raw_bytes);
-        }
-    }
-
-    /// Notes a sample that came at a stage and was finished here.
-    pub(super) fn finished_staged(
-        &self,
-        draw: Draw,
-        stage: Stage,
-        bytes: usize,
-        upstream_s: f64,
-        local_s: f64,
-    ) {
-        let Some(pipeline) = &self.pipeline else { return };
-        let raw_bytes = self.raw_bytes(draw.sample);
-        let mut known = self.lock();
-        if !known.pictures.knows(draw.sample) {
-            return;
-        }
-        // What does not change is known well enough at some time; how fast the node is may change in any epoch.
-        let more = known.profile.count(stage as u8) < PROFILED_MAX;
-        let shape = Splitter::shape(&known.pictures, pipeline, draw, raw_bytes);
-        // The node's own time takes the place of ours: then nothing has to be run twice here.
-        let measured = Measured {
-            stage: stage as u8,
-            bytes: more.then_some(bytes as f64),
-            ahead_s: Some(upstream_s),
-            left_s: more.then_some(local_s),
-        };
-        known.profile.measured(&shape, &measured);
-    }
-
-    /// Takes how many cores others had; what was seen before counts as much.
-    pub(super) fn learn_others(&self, now: Option<f64>) {
-        let mut state = self.lock();
-        let both = |before: f64, now: f64| f64::midpoint(before, now);
-        state.others = match (state.others, now) {
-            (Some(before), Some(now)) => Some(both(before, now)),
-            (before, now) => now.or(before),
-        };
-    }
-
-    /// Takes what an epoch measured. How fast the link is shows only when it was the bottleneck; otherwise it is at
-    /// least that fast.
-    pub(super) fn learn(&self, link: Option<f64>, link_was_tight: bool, accelerator: Option<f64>) {
-        let mut state = self.lock();
-        state.link_bytes_per_s = match (state.link_bytes_per_s, link) {
-            (Some(before), Some(now)) if !link_was_tight => Some(before.max(now)),
-            (before, now) => now.or(before),
-        };
-        state.accelerator_samples_per_s = accelerator.or(state.accelerator_samples_per_s);
     }
 }

@@ -24,12 +24,15 @@ pub(crate) struct WhatIf {
     /// CPU time of the node for a sample, and whether that is time of this machine's cores.
     pub(crate) upstream_s: f64,
     pub(crate) same_machine: bool,
+    /// CPU time of this machine's cores for a byte that crosses the link.
+    pub(crate) byte_s: f64,
 }
 
 impl WhatIf {
-    /// What a sample takes of this machine's cores beside what is done here.
-    fn shared_s(&self) -> f64 {
-        if self.same_machine { self.upstream_s } else { 0.0 }
+    /// What a sample takes of this machine's cores beside what is done here, raw or split.
+    fn shared_s(&self, split: bool) -> f64 {
+        let upstream_s = if split && self.same_machine { self.upstream_s } else { 0.0 };
+        upstream_s + self.byte_s * self.bytes[usize::from(split)]
     }
 }
 
@@ -68,12 +71,10 @@ pub(super) fn seconds(
         let local_s =
             |split: usize, missed: f64| missed * what_if.local_s[split] + (1.0 - missed) * what_if.local_s[0];
         cpu_s *= local_s(then, missed) / local_s(now, was_missed);
-        if was.split {
-            busy_cores -= what_if.shared_s() * was_missed / sheet.seconds_per_sample;
-        }
+        busy_cores -= what_if.shared_s(was.split) * was_missed / sheet.seconds_per_sample;
+        shared_s = what_if.shared_s(setting.split) * missed;
         if setting.split {
             upstream_per_s = what_if.upstream_per_s;
-            shared_s = what_if.shared_s() * missed;
             // Who asks for one at a time waits for the ops, too.
             ops_s = what_if.upstream_s;
         }
@@ -160,6 +161,7 @@ mod tests {
             upstream_per_s: 900.0,
             upstream_s: 0.001,
             same_machine: false,
+            byte_s: 0.0,
         };
         let seconds = |course: &Course, setting| {
             seconds(&sheet(), course, at(1, 1, false), setting, Some(&what_if)).unwrap()
@@ -195,6 +197,7 @@ mod tests {
                 upstream_per_s: 1e9,
                 upstream_s: shared_s,
                 same_machine: true,
+                byte_s: 0.0,
             };
             let course = Course { cached, ..near };
             // Where it was split, the cores that others had are the node's: 2 ms in each 1 ms.
@@ -211,6 +214,30 @@ mod tests {
         ] {
             let is = seconds(shared_s, was, cached);
             assert!((is / should - 1.0).abs() < 0.1, "{shared_s} {was} {cached}: {is}");
+        }
+    }
+
+    /// Where both ends are on this machine, fewer bytes leave more of its cores: here 1 ms of two for each raw sample.
+    #[test]
+    fn bytes_that_do_not_come_need_not_be_moved() {
+        let at = |split| Setting { threads: 2, reads: 64, ahead: 4, split };
+        let near =
+            Course { answers: Some(Answers { latency_s: 0.0, bytes_per_s: 1e12 }), cores: 2, ..COURSE };
+        let what_if = |byte_s| WhatIf {
+            bytes: [1e5, 0.0],
+            local_s: [0.002; 2],
+            upstream_per_s: 1e9,
+            upstream_s: 0.0,
+            same_machine: true,
+            byte_s,
+        };
+        let sheet = Sheet { busy_cores: 1.0, seconds_per_sample: 0.001, ..sheet() };
+        let seconds =
+            |byte_s| super::seconds(&sheet, &near, at(false), at(true), Some(&what_if(byte_s))).unwrap();
+        // Two threads that decode 2 ms each, with all of the two cores, or with the half that others leave.
+        for (byte_s, should) in [(1e-8, 0.001), (0.0, 0.002)] {
+            let is = seconds(byte_s);
+            assert!((is / should - 1.0).abs() < 0.06, "{byte_s}: {is}");
         }
     }
 

@@ -7,7 +7,8 @@ use super::sheet::{Sheet, WAIT_SHARE_MIN, busy_s};
 use super::{Decision, Setting, SteerOptions};
 use crate::cores;
 use crate::report::EpochReport;
-use gristmill_core::steer::pilot::{Observed, Pilot};
+use crate::split::Begun;
+use gristmill_core::steer::pilot::{self, Observed, Pilot, Tried};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -58,6 +59,10 @@ struct State {
     /// CPU time of the whole machine when the epoch began.
     cpu_s: f64,
     can_split: bool,
+    /// Whether an epoch was read to its end.
+    knows: bool,
+    /// A split that began inside the epoch that was read last.
+    begun: Option<(u64, Begun)>,
     /// Cores that others had in the epoch before the last.
     busy_cores: Option<f64>,
 }
@@ -87,7 +92,11 @@ impl Steering {
             let knobs = ladder.knobs(start, self.options.pins);
             (ladder, Pilot::new(knobs))
         });
+        let tried = state.begun.take().map_or_else(Vec::new, |(epoch, begun)| tried(pilot, epoch, begun));
         let was = ladder.setting(&pilot.setting());
+        if !tried.is_empty() {
+            return (was, tried.iter().map(Decision::from).collect());
+        }
         let Some(sheet) = state.sheet.take() else { return (was, Vec::new()) };
         let waits = sheet.wait_share >= WAIT_SHARE_MIN;
         let matters = !self.options.pins.reads || !self.options.pins.split && ahead.can_split;
@@ -150,7 +159,26 @@ impl Steering {
         let link = if state.can_split { "the link" } else { "the store" };
         let spent = busy_s() - state.cpu_s;
         state.sheet = if complete { Sheet::new(report, spent, link) } else { None };
+        state.knows |= complete;
+        // An epoch that was read in two ways says nothing of either by its length.
+        let begun = report.split.as_ref().and_then(|split| split.begun);
+        if let Some(begun) = begun.filter(|_| state.sheet.take().is_some()) {
+            state.begun = Some((report.epoch, begun));
+        }
     }
+
+    /// Whether no epoch was read to its end yet.
+    pub(crate) fn knows_nothing(&self) -> bool {
+        !self.lock().knows
+    }
+}
+
+/// Hands the pilot a split that began inside an epoch. What was not measured is forgotten.
+fn tried(pilot: &mut Pilot, epoch: u64, begun: Begun) -> Vec<pilot::Decision> {
+    let Begun { after, limit, predicted, measured } = begun;
+    let cause = format!("after {after} samples the {limit} is the limit");
+    let tried = |measured| Tried { epoch, knob: "split", to: 1, predicted, measured, cause: &cause };
+    measured.map_or_else(Vec::new, |measured| pilot.tried(tried(measured)))
 }
 
 /// What 0 reads in flight stand for: the threads read for themselves, or 64.
@@ -265,6 +293,7 @@ mod tests {
                 upstream_per_s: 5_000.0,
                 upstream_s: 0.0,
                 same_machine: false,
+                byte_s: 0.0,
             })
         };
         let (mut walls, mut setting, mut all) = (Vec::new(), START, Vec::new());

@@ -146,6 +146,21 @@ fn a_slice_has_small_and_large_files_in_proportion() {
 }
 
 #[test]
+fn what_comes_again_is_a_figure_of_its_own() {
+    let mut profile = profiled(256);
+    let shape = Shape { raw_bytes: 80_000, width: 500, height: 400, cut_share: 0.8 };
+    let first = profile.choices(&shape, &[3])[1].upstream_s;
+    assert_eq!(profile.again_s(&shape, 3), None);
+    for shape in shapes(MEASURED_MIN as usize) {
+        let again = Measured { stage: 3, ahead_s: Some(1e-5), again: true, ..Measured::default() };
+        profile.measured(&shape, &again);
+    }
+    assert!((profile.again_s(&shape, 3).unwrap() - 1e-5).abs() < 1e-6);
+    let still = profile.choices(&shape, &[3])[1].upstream_s;
+    assert!((still - first).abs() < 1e-12, "the first time takes what it took");
+}
+
+#[test]
 fn a_node_that_got_faster_is_soon_believed() {
     let mut profile = profiled(1_024);
     let shape = Shape { raw_bytes: 80_000, width: 500, height: 400, cut_share: 0.8 };

@@ -161,6 +161,36 @@ fn what_changes_by_itself_is_not_counted_for_or_against_a_move() {
     assert_eq!((after[0].action, after[0].measured), (Action::Kept, Some(2.0)));
 }
 
+#[test]
+fn a_move_inside_an_epoch_has_had_its_trial() {
+    let tried = |measured| Tried {
+        epoch: 0,
+        knob: "split",
+        to: 1,
+        predicted: 2.0,
+        measured,
+        cause: "after 500 samples the link is the limit",
+    };
+    let mut pilot = bad_start();
+    let lines: Vec<String> = pilot.tried(tried(1.9)).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "epoch 0: after 500 samples the link is the limit; split none -> best, predicted 2.00x",
+            "epoch 1: split none -> best kept: predicted 2.00x, measured 1.90x"
+        ]
+    );
+    assert_eq!(pilot.setting(), [0, 0, 1, 0]);
+    let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
+    let undone = pilot.tried(tried(0.9)).pop().unwrap();
+    assert_eq!((undone.action, pilot.setting()), (Action::Undone, vec![0]));
+    let flight = fly(&mut pilot, 1..20, |_, _| 1.0, |at| [1.0, 0.5][at[0]]);
+    let again = flight.iter().position(|(_, decisions)| !decisions.is_empty());
+    assert_eq!(again, Some(7), "it is left alone for a while");
+    assert!(pilot.tried(Tried { knob: "unknown", ..tried(2.0) }).is_empty());
+    assert!(pilot.tried(Tried { to: 9, ..tried(2.0) }).is_empty());
+}
+
 proptest! {
     /// Whatever the machine does, one knob moves at a time, pinned ones never, and with noise below the margins nothing is moved
     /// that the model does not promise.

@@ -15,7 +15,7 @@ pub(super) const SPLIT: &[Key] = &[
     ),
     key!(
         "split.profile_samples",
-        "samples after which a first epoch that is far longer is split, instead of at its end",
+        "the most samples of a first epoch that are measured before its rest is split; an eighth of it is enough",
         split.profile_samples,
         whole::<u32, 8, 1_000_000_000>,
         shown

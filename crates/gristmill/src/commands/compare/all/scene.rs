@@ -265,5 +265,7 @@ fn cut(folder: &Path) -> Result<[PathBuf; 2]> {
             return Err(Error::config(format!("{CUTTER} failed: {}", said.trim())).into());
         }
     }
+    // The system would write them out during the first training.
+    rustix::fs::sync();
     Ok(made)
 }

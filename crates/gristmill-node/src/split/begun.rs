@@ -1,0 +1,109 @@
+//! A split that begins inside an epoch which a steering left unsplit: what it was to bring, and what it brought.
+//!
+//! The first epoch of a loader over a slow link is its longest, and after a small part of it everything is known that a
+//! split needs. So where that promises enough, the rest of the epoch is split and is the trial: what is measured there
+//! goes to the pilot with what was promised. What a sample would have taken unsplit is what it was expected to take, or
+//! what it took so far if that is less, since learning about the node went on beside it.
+//!
+//! Deliberately not here: whether the next epoch is split (`steer`).
+
+use gristmill_core::split::Decided;
+use gristmill_core::steer::pilot::GAIN_MIN;
+use serde::Serialize;
+use std::time::Instant;
+
+/// Samples that the rest must have to say anything.
+const REST_MIN: u64 = 128;
+
+/// What is said of it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Begun {
+    /// Samples that were asked for before.
+    pub after: u64,
+    /// What limited the epoch until then.
+    pub limit: &'static str,
+    /// How many times faster the rest should be than without.
+    pub predicted: f64,
+    /// How many times faster it was; none before the end, or if the epoch was left before its end.
+    pub measured: Option<f64>,
+}
+
+/// The same while the epoch runs.
+#[derive(Debug, Clone)]
+pub(super) struct Trial {
+    told: Begun,
+    /// Seconds of a sample without a split.
+    pub(super) unsplit_s: f64,
+    /// When all were finished that had been asked for before.
+    since: Option<Instant>,
+}
+
+impl Trial {
+    /// None if too little is promised. `taken_s` is what each sample took so far.
+    pub(super) fn new(decided: &Decided, after: u64, rest: u64, taken_s: f64) -> Option<Trial> {
+        let each_s = |seconds: f64| seconds / rest.max(1) as f64;
+        let unsplit_s = each_s(decided.before.epoch_s()).min(taken_s);
+        let predicted = unsplit_s / each_s(decided.after.epoch_s());
+        let told = Begun { after, limit: decided.before.bottleneck().name(), predicted, measured: None };
+        (rest >= REST_MIN && predicted >= GAIN_MIN).then_some(Trial { told, unsplit_s, since: None })
+    }
+
+    /// So many samples are finished.
+    pub(super) fn finished(&mut self, samples: u64, now: Instant) {
+        if samples >= self.told.after && self.since.is_none() {
+            self.since = Some(now);
+        }
+    }
+
+    /// The epoch is over, and had so many samples.
+    pub(super) fn ended(&mut self, samples: u64, now: Instant) {
+        let rest = samples.saturating_sub(self.told.after);
+        if let Some(since) = self.since.filter(|_| rest >= REST_MIN) {
+            let each_s = now.saturating_duration_since(since).as_secs_f64() / rest as f64;
+            self.told.measured = Some(self.unsplit_s / each_s.max(1e-9));
+        }
+    }
+
+    pub(super) fn told(&self) -> Begun {
+        self.told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gristmill_core::split::Times;
+    use std::time::Duration;
+
+    fn decided(before_s: f64, after_s: f64) -> Decided {
+        let times = |link_s| Times { link_s, ..Times::default() };
+        Decided { stages: Vec::new(), before: times(before_s), after: times(after_s), reason: String::new() }
+    }
+
+    #[test]
+    fn the_rest_of_the_epoch_is_the_trial() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        // A thousand samples are left, of 4 ms unsplit and 1 ms split; learning made it 5 ms so far.
+        let mut trial = Trial::new(&decided(4.0, 1.0), 200, 1_000, 0.005).unwrap();
+        assert!((trial.told().predicted - 4.0).abs() < 1e-9 && trial.told().limit == "link");
+        trial.finished(199, at(0));
+        trial.finished(200, at(100));
+        trial.finished(201, at(105));
+        assert_eq!(trial.told().measured, None);
+        trial.ended(1_200, at(100 + 2_000));
+        assert!((trial.told().measured.unwrap() - 2.0).abs() < 1e-6, "{trial:?}");
+    }
+
+    #[test]
+    fn what_promises_little_or_has_no_rest_is_not_begun() {
+        assert!(Trial::new(&decided(4.0, 3.9), 200, 1_000, 1.0).is_none());
+        // So far samples took no longer than a split would.
+        assert!(Trial::new(&decided(4.0, 1.0), 200, 1_000, 0.001).is_none());
+        assert!(Trial::new(&decided(4.0, 1.0), 200, 100, 1.0).is_none());
+        let mut left = Trial::new(&decided(4.0, 1.0), 200, 1_000, 1.0).unwrap();
+        left.finished(200, Instant::now());
+        left.ended(250, Instant::now());
+        assert_eq!(left.told().measured, None, "it was left before its end");
+    }
+}

@@ -1,0 +1,112 @@
+//! What a splitter takes down: samples that were finished, and how fast link, accelerator and cores were.
+
+use super::beside::Beside;
+use super::facts::Pictures;
+use super::splitter::Splitter;
+use gristmill_core::SampleId;
+use gristmill_core::split::profile::{Measured, Shape};
+use gristmill_ops::{Draw, Pipeline, Stage};
+
+/// The most samples among which the calibration picks.
+const SEEN_MAX: usize = 8_192;
+/// Raw samples after which the profile takes no more of them.
+const PROFILED_MAX: u64 = 50_000;
+
+/// Whether the node has to decode a picture for this stage, and may keep it.
+pub(super) fn is_decoded(stage: Stage) -> bool {
+    !matches!(stage, Stage::Raw | Stage::Cut)
+}
+
+impl Splitter {
+    /// What is known of a sample under a draw.
+    pub(super) fn shape(pictures: &Pictures, pipeline: &Pipeline, draw: Draw, raw_bytes: u32) -> Shape {
+        let facts = pictures.of(draw.sample, raw_bytes);
+        let cut_share = pipeline.cut_share(draw, facts.width, facts.height);
+        Shape { raw_bytes, width: facts.width, height: facts.height, cut_share }
+    }
+
+    pub(super) fn raw_bytes(&self, id: SampleId) -> u32 {
+        self.set.catalog().size(id).unwrap_or(0)
+    }
+
+    /// Notes a raw sample that was finished here: its picture, and how long that took.
+    pub(super) fn finished_raw(&self, draw: Draw, bytes: &[u8], local_s: f64) {
+        let Some(pipeline) = &self.pipeline else { return };
+        let known = self.lock().pictures.knows(draw.sample);
+        // The header is read without the lock.
+        let facts = if known { None } else { pipeline.facts(bytes) };
+        let raw_bytes = self.raw_bytes(draw.sample);
+        let mut state = self.lock();
+        if let Some(facts) = facts {
+            state.pictures.note(draw.sample, facts, raw_bytes, self.set.catalog().len());
+            if state.seen.len() < SEEN_MAX {
+                state.seen.push(draw.sample.0);
+            }
+        }
+        if state.profile.count(Stage::Raw as u8) < PROFILED_MAX {
+            let shape = Splitter::shape(&state.pictures, pipeline, draw, raw_bytes);
+            let measured = Measured {
+                stage: Stage::Raw as u8,
+                bytes: Some(raw_bytes.into()),
+                left_s: Some(local_s),
+                ..Measured::default()
+            };
+            state.profile.measured(&shape, &measured);
+            state.strata.note(raw_bytes);
+        }
+    }
+
+    /// Notes a sample that came at a stage and was finished here.
+    pub(super) fn finished_staged(
+        &self,
+        draw: Draw,
+        stage: Stage,
+        bytes: usize,
+        upstream_s: f64,
+        local_s: f64,
+    ) {
+        let Some(pipeline) = &self.pipeline else { return };
+        let raw_bytes = self.raw_bytes(draw.sample);
+        let mut known = self.lock();
+        // Many that come prepared were never seen raw.
+        let again = is_decoded(stage) && known.pictures.was_decoded(draw.sample);
+        if is_decoded(stage) {
+            known.pictures.decoded(draw.sample);
+        }
+        if !known.pictures.knows(draw.sample) {
+            return;
+        }
+        // What does not change is known well enough at some time; how fast the node is may change in any epoch.
+        let more = known.profile.count(stage as u8) < PROFILED_MAX;
+        let shape = Splitter::shape(&known.pictures, pipeline, draw, raw_bytes);
+        // The node's own time takes the place of ours: then nothing has to be run twice here.
+        let measured = Measured {
+            stage: stage as u8,
+            bytes: more.then_some(bytes as f64),
+            ahead_s: Some(upstream_s),
+            left_s: more.then_some(local_s),
+            again,
+        };
+        known.profile.measured(&shape, &measured);
+    }
+
+    /// Takes what the machine did beside ops; what was seen before counts as much.
+    pub(super) fn learn_beside(&self, now: Option<Beside>) {
+        let mut state = self.lock();
+        state.beside = match (state.beside, now) {
+            (Some(before), Some(now)) => Some(before.mean(now)),
+            (before, now) => now.or(before),
+        };
+    }
+
+    /// Takes what an epoch measured. How fast the link is shows only when it was the bottleneck; otherwise it is at
+    /// least that fast.
+    pub(super) fn learn(&self, link: Option<f64>, link_was_tight: bool, accelerator: Option<f64>) {
+        let mut state = self.lock();
+        state.link_bytes_per_s = match (state.link_bytes_per_s, link) {
+            (Some(before), Some(now)) if !link_was_tight => Some(before.max(now)),
+            (before, now) => now.or(before),
+        };
+        state.accelerator_samples_per_s = accelerator.or(state.accelerator_samples_per_s);
+    }
+}
