@@ -176,7 +176,7 @@ class Files(Dataset[tuple[torch.Tensor, int]]):
 def node(of: Scene) -> Iterator[str]:
     """A node in front of the data of scenario a, in a process of its own; its URL."""
     command = [str(RELEASE / "gristmill"), "serve", str(of.train), "--json", "--name", "data", "--memory", "100%"]
-    command += ["--listen", "127.0.0.1:0", "--cores", "1"]
+    command += ["--listen", "127.0.0.1:0", "--cores", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

@@ -99,6 +99,8 @@ pub struct Decided {
     pub before: Times,
     /// The times with this decision.
     pub after: Times,
+    /// The same in a later epoch, where what is done once was done already.
+    pub lasting: Times,
     /// Bytes over the link when everything comes raw.
     pub bytes_before: f64,
     /// Bytes over the link with this decision.
@@ -198,7 +200,16 @@ fn decided(policy: SplitPolicy, candidates: &Candidates, resources: &Resources, 
     let stages =
         candidates.every(1).map(|(sample, _, entries)| entries[picks[sample] as usize].stage).collect();
     let reason = reason(policy, resources, &before, &after, moved, samples);
-    Decided { stages, before, after, bytes_before: raw.bytes, bytes_after: load.bytes, moved, reason }
+    Decided {
+        stages,
+        before,
+        after,
+        lasting: after,
+        bytes_before: raw.bytes,
+        bytes_after: load.bytes,
+        moved,
+        reason,
+    }
 }
 
 /// Cause and effect in one sentence.

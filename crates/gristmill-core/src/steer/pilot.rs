@@ -16,6 +16,8 @@ use std::fmt;
 pub const GAIN_MIN: f64 = 1.05;
 /// A move that brought less than this is undone.
 const KEPT_MIN: f64 = 1.02;
+/// One that is to pay later, and not at once, is undone if it brought less than this part of what it should at once.
+const AS_PROMISED: f64 = 0.85;
 /// The first half of a pair need not help by itself, but must not harm.
 const HALF_MIN: f64 = 0.95;
 /// Epochs for which a move that did not help is not tried again; twice as many each time.
@@ -113,6 +115,21 @@ impl fmt::Display for Decision {
     }
 }
 
+/// What a sample takes at a setting, in whatever unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Forecast {
+    /// In the next epoch.
+    pub next_s: f64,
+    /// In the epochs after that: less where the next one does something once and for all.
+    pub lasting_s: f64,
+}
+
+impl From<f64> for Forecast {
+    fn from(seconds: f64) -> Forecast {
+        Forecast { next_s: seconds, lasting_s: seconds }
+    }
+}
+
 /// A move that somebody else made inside an epoch, with what came of it before the epoch was over.
 #[derive(Debug, Clone, Copy)]
 pub struct Tried<'a> {
@@ -126,6 +143,8 @@ pub struct Tried<'a> {
     pub predicted: f64,
     /// How many times faster the rest of the epoch was.
     pub measured: f64,
+    /// How many times faster it should be in later epochs.
+    pub lasting: f64,
     /// Why it was made, as a clause.
     pub cause: &'a str,
 }
@@ -141,6 +160,8 @@ struct Trial {
     before_s: f64,
     /// If it is the first half of a pair, the knob of the other.
     partner: Option<usize>,
+    /// Whether it is to bring more in later epochs than at once.
+    lasts: bool,
 }
 
 /// A move that did not help.
@@ -181,10 +202,10 @@ impl Pilot {
 
     /// Takes what an epoch came to, ends a trial, and perhaps moves one knob for the next. `predict` says how many seconds a
     /// sample would take at a setting, in whatever unit, or nothing if it cannot.
-    pub fn observe(
+    pub fn observe<F: Into<Forecast>>(
         &mut self,
         seen: Observed<'_>,
-        mut predict: impl FnMut(&[usize]) -> Option<f64>,
+        mut predict: impl FnMut(&[usize]) -> Option<F>,
     ) -> Vec<Decision> {
         let usable = |seconds: f64| seconds.is_finite() && seconds > 0.0;
         if !usable(seen.seconds_per_sample) {
@@ -204,12 +225,18 @@ impl Pilot {
             decisions.push(decision);
         }
         let here = self.setting();
-        let Some(here_s) = predict(&here).filter(|seconds| usable(*seconds)) else { return decisions };
-        let mut gain = |changes: &[(usize, usize)]| {
+        let mut predict = |places: &[usize]| {
+            let forecast: Forecast = predict(places)?.into();
+            (usable(forecast.next_s) && usable(forecast.lasting_s)).then_some(forecast)
+        };
+        let Some(now) = predict(&here) else { return decisions };
+        let mut forecast = |changes: &[(usize, usize)]| {
             let mut there = here.clone();
             changes.iter().for_each(|&(knob, to)| there[knob] = to);
-            predict(&there).filter(|seconds| usable(*seconds)).map(|there_s| here_s / there_s)
+            predict(&there)
         };
+        // What is moved is chosen by what it brings in the end.
+        let mut gain = |changes: &[(usize, usize)]| Some(now.lasting_s / forecast(changes)?.lasting_s);
         let moves = self.moves(seen.epoch);
         let singles: Vec<(f64, usize, usize)> =
             moves.iter().filter_map(|&(knob, _, to)| Some((gain(&[(knob, to)])?, knob, to))).collect();
@@ -218,7 +245,8 @@ impl Pilot {
             Some(best) => Some((best, None)),
             None => Pilot::first_half(&singles, &mut gain),
         };
-        if let Some(((predicted, knob, to), partner)) = best {
+        if let Some(((lasting, knob, to), partner)) = best {
+            let predicted = forecast(&[(knob, to)]).map_or(lasting, |there| now.next_s / there.next_s);
             let from = self.knobs[knob].at;
             self.knobs[knob].at = to;
             let drift = if usable(seen.drift) { seen.drift } else { 1.0 };
@@ -229,6 +257,7 @@ impl Pilot {
                 predicted,
                 before_s: now_s * drift,
                 partner,
+                lasts: lasting > predicted,
             });
             let together = if partner.is_some() { ", and this helps together with another" } else { "" };
             let reason = format!("{}{together}", seen.cause);
@@ -241,14 +270,15 @@ impl Pilot {
 
     /// Takes a move that was made inside an epoch, where that epoch had its trial: it stays, or is not made again for a while.
     pub fn tried(&mut self, tried: Tried<'_>) -> Vec<Decision> {
-        let Tried { epoch, knob, to, predicted, measured, cause } = tried;
+        let Tried { epoch, knob, to, predicted, measured, lasting, cause } = tried;
         let known = self.knobs.iter().position(|known| known.name == knob);
         let Some(knob) = known.filter(|&knob| to < self.knobs[knob].values.len()) else { return Vec::new() };
         let from = self.knobs[knob].at;
         let moved = self.line(knob, from, to, epoch, Action::Moved, predicted, None, cause.into());
         let moved = Decision { epoch, since: epoch, ..moved };
         self.knobs[knob].at = to;
-        let trial = Trial { since: epoch, knob, from, predicted, before_s: measured, partner: None };
+        let lasts = lasting > predicted;
+        let trial = Trial { since: epoch, knob, from, predicted, before_s: measured, partner: None, lasts };
         let seen = Observed { epoch, seconds_per_sample: 1.0, drift: 1.0, excess: 1.0, cause };
         vec![moved, self.judge(&trial, seen).0]
     }
@@ -317,13 +347,18 @@ impl Pilot {
 
     /// Ends a trial: the knob stays where it is, or goes back.
     fn judge(&mut self, trial: &Trial, seen: Observed<'_>) -> (Decision, bool) {
-        let Trial { since, knob, from, predicted, before_s, partner } = *trial;
+        let Trial { since, knob, from, predicted, before_s, partner, lasts } = *trial;
         let half = partner.is_some();
         let to = self.knobs[knob].at;
         let excess = if seen.excess.is_finite() && seen.excess > 0.0 { seen.excess } else { 1.0 };
         let measured = before_s / (seen.seconds_per_sample / excess);
-        if measured >= if half { HALF_MIN } else { KEPT_MIN } {
-            let told = if half { "it is kept for what comes with it" } else { "it helps" };
+        let least = if lasts { KEPT_MIN.min(AS_PROMISED * predicted) } else { KEPT_MIN };
+        if measured >= if half { HALF_MIN } else { least } {
+            let told = match half {
+                true => "it is kept for what comes with it",
+                false if measured < KEPT_MIN => "it is kept for what it saves later",
+                false => "it helps",
+            };
             let line =
                 self.line(knob, from, to, seen.epoch, Action::Kept, predicted, Some(measured), told.into());
             return (Decision { since, ..line }, false);

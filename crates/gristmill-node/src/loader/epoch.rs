@@ -7,11 +7,12 @@ use crate::access::Access;
 use crate::dataset::DataSet;
 use crate::report::{EpochReport, RegionHits, WaitLedger};
 use crate::selection::Choice;
+use crate::split::thread_cpu_ns;
 use crate::steer::Steering;
 use crate::{Error, Kind, Result};
 use gristmill_core::plan::Plan;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 /// One epoch being read: an iterator of batches in the order of the plan.
@@ -41,7 +42,7 @@ pub struct Epoch {
     pub(super) over: bool,
     pub(super) empty_batches: bool,
     /// When the last batch was handed over, and how many samples it had.
-    pub(super) handed: Option<(Instant, u64)>,
+    pub(super) handed: Option<Handed>,
     pub(super) steering: Option<Arc<Steering>>,
     pub(super) from_batch: u32,
 }
@@ -91,8 +92,8 @@ impl Epoch {
             return self.done(wait);
         }
         let asked = Instant::now();
-        if let (Some(split), Some((since, samples))) = (&self.work.split, self.handed.take()) {
-            split.consumed(samples, asked - since);
+        if let (Some(split), Some(handed)) = (&self.work.split, self.handed.take()) {
+            split.consumed(handed.samples, asked - handed.since, handed.cpu());
         }
         let (batches, samples) = self.work.depths();
         self.ledger.begin(&self.work.meters);
@@ -123,7 +124,7 @@ impl Epoch {
                 self.report.batches += 1;
                 self.report.samples += batch.len() as u64;
                 self.report.skipped += left_out;
-                self.handed = Some((Instant::now(), batch.len() as u64));
+                self.handed = Some(Handed::now(batch.len() as u64));
                 if let Some(swap) = &self.swap {
                     swap.handed(batch.index);
                 }
@@ -229,6 +230,29 @@ impl Epoch {
             }
         }
         self.over = true;
+    }
+}
+
+/// A batch in the consumer's hands.
+#[derive(Debug)]
+pub(super) struct Handed {
+    since: Instant,
+    samples: u64,
+    /// The thread that took it, and its CPU time then.
+    taker: (ThreadId, u64),
+}
+
+impl Handed {
+    fn now(samples: u64) -> Handed {
+        let taker = (std::thread::current().id(), thread_cpu_ns());
+        Handed { since: Instant::now(), samples, taker }
+    }
+
+    /// CPU time of the consumer's thread since then, if that is who asks for the next one.
+    fn cpu(&self) -> Duration {
+        let (thread, cpu_ns) = self.taker;
+        let same = thread == std::thread::current().id();
+        Duration::from_nanos(if same { thread_cpu_ns().saturating_sub(cpu_ns) } else { 0 })
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Begun {
     pub limit: &'static str,
     /// How many times faster the rest should be than without.
     pub predicted: f64,
+    /// How many times faster later epochs should be, in which the node has what it did once.
+    pub lasting: f64,
     /// How many times faster it was; none before the end, or if the epoch was left before its end.
     pub measured: Option<f64>,
 }
@@ -43,9 +45,11 @@ impl Trial {
     pub(super) fn new(decided: &Decided, after: u64, rest: u64, taken_s: f64) -> Option<Trial> {
         let each_s = |seconds: f64| seconds / rest.max(1) as f64;
         let unsplit_s = each_s(decided.before.epoch_s()).min(taken_s);
-        let predicted = unsplit_s / each_s(decided.after.epoch_s());
-        let told = Begun { after, limit: decided.before.bottleneck().name(), predicted, measured: None };
-        (rest >= REST_MIN && predicted >= GAIN_MIN).then_some(Trial { told, unsplit_s, since: None })
+        let [predicted, lasting] =
+            [decided.after, decided.lasting].map(|times| unsplit_s / each_s(times.epoch_s()));
+        let limit = decided.before.bottleneck().name();
+        let told = Begun { after, limit, predicted, lasting, measured: None };
+        (rest >= REST_MIN && lasting >= GAIN_MIN).then_some(Trial { told, unsplit_s, since: None })
     }
 
     /// So many samples are finished.
@@ -77,7 +81,16 @@ mod tests {
 
     fn decided(before_s: f64, after_s: f64) -> Decided {
         let times = |link_s| Times { link_s, ..Times::default() };
-        Decided { stages: Vec::new(), before: times(before_s), after: times(after_s), reason: String::new() }
+        Decided {
+            stages: Vec::new(),
+            before: times(before_s),
+            after: times(after_s),
+            lasting: times(after_s),
+            bytes_before: 0.0,
+            bytes_after: 0.0,
+            moved: 0,
+            reason: String::new(),
+        }
     }
 
     #[test]
@@ -98,6 +111,9 @@ mod tests {
     #[test]
     fn what_promises_little_or_has_no_rest_is_not_begun() {
         assert!(Trial::new(&decided(4.0, 3.9), 200, 1_000, 1.0).is_none());
+        let pays_later = Decided { lasting: decided(0.0, 1.0).after, ..decided(4.0, 4.4) };
+        let told = Trial::new(&pays_later, 200, 1_000, 1.0).unwrap().told();
+        assert!(told.predicted < 1.0 && told.lasting > 3.9, "{told:?}");
         // So far samples took no longer than a split would.
         assert!(Trial::new(&decided(4.0, 1.0), 200, 1_000, 0.001).is_none());
         assert!(Trial::new(&decided(4.0, 1.0), 200, 100, 1.0).is_none());

@@ -1,15 +1,14 @@
 //! What this machine does beside ops, where the node is on it, too: the model and whoever else works here, which go on
 //! however samples are cut, and moving bytes, which takes less the fewer there are.
 //!
-//! Of what is neither an op nor done by this process most is the kernel and the node moving bytes. Whoever else works
-//! here looks the same, so a byte is believed to take so much at most, and the rest is theirs.
+//! Of what is neither an op nor the consumer's most is the kernel and both ends moving bytes. Whoever else works here
+//! looks the same, so a byte is believed to take so much at most, and the rest is theirs.
 
 use crate::cores;
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
 /// The most CPU time that a byte takes on its way, through both ends of a connection.
-const BYTE_S_MAX: f64 = 15e-9;
+const BYTE_S_MAX: f64 = 25e-9;
 
 /// What goes on beside ops.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,12 +29,13 @@ impl Beside {
     }
 }
 
-/// Ops and bytes since the clocks were read.
+/// What was done since the clocks were read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
-    /// CPU seconds of ops here, and on the node.
-    pub(super) local_s: f64,
-    pub(super) upstream_s: f64,
+    /// CPU seconds of ops, here and on the node.
+    pub(super) ops_s: f64,
+    /// CPU seconds of whoever takes the batches.
+    pub(super) consumer_s: f64,
     pub(super) bytes: u64,
 }
 
@@ -44,33 +44,25 @@ pub(super) struct Done {
 pub(super) struct Clocks {
     since: Instant,
     busy_s: Option<f64>,
-    process_s: f64,
 }
 
 impl Clocks {
     pub(super) fn read() -> Clocks {
-        Clocks { since: Instant::now(), busy_s: cores::machine_busy_s(), process_s: process_s() }
+        Clocks { since: Instant::now(), busy_s: cores::machine_busy_s() }
     }
 
     /// What went on since then; none where the machine does not tell.
     pub(super) fn beside(&self, done: Done) -> Option<Beside> {
         let busy_s = cores::machine_busy_s()? - self.busy_s?;
-        Some(share(busy_s, process_s() - self.process_s, self.since.elapsed().as_secs_f64(), done))
+        Some(share(busy_s, self.since.elapsed().as_secs_f64(), done))
     }
 }
 
-/// CPU time of this process.
-fn process_s() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
 /// Who had what of the time that the machine was busy.
-fn share(busy_s: f64, process_s: f64, wall_s: f64, done: Done) -> Beside {
-    let others_s = (busy_s - done.local_s - done.upstream_s).max(0.0);
-    let own_s = (process_s - done.local_s).clamp(0.0, others_s);
+fn share(busy_s: f64, wall_s: f64, done: Done) -> Beside {
+    let others_s = (busy_s - done.ops_s).max(0.0);
     let bytes = done.bytes as f64;
-    let moving_s = (others_s - own_s).min(bytes * BYTE_S_MAX);
+    let moving_s = (others_s - done.consumer_s).clamp(0.0, bytes * BYTE_S_MAX);
     Beside { cores: (others_s - moving_s) / wall_s.max(1e-3), byte_s: moving_s / bytes.max(1.0) }
 }
 
@@ -80,18 +72,17 @@ mod tests {
 
     #[test]
     fn moving_bytes_is_told_from_what_goes_on_anyway() {
-        let done = Done { local_s: 4.0, upstream_s: 1.0, bytes: 200_000_000 };
-        for (name, busy_s, process_s, cores, byte_s) in [
-            ("only ops", 5.0, 4.0, 0.0, 0.0),
-            ("a model, 1 s", 6.0, 5.0, 0.25, 0.0),
-            ("and bytes, 2 s", 8.0, 5.0, 0.25, 10e-9),
-            ("and somebody else, 4 s", 12.0, 5.0, 1.0, 15e-9),
-            ("clocks that tick apart", 4.9, 4.1, 0.0, 0.0),
+        let done = Done { ops_s: 5.0, consumer_s: 1.0, bytes: 200_000_000 };
+        for (name, busy_s, cores, byte_s) in [
+            ("a model, 1 s", 6.0, 0.25, 0.0),
+            ("and bytes, 2 s", 8.0, 0.25, 10e-9),
+            ("and somebody else, 4 s", 15.0, 1.25, 25e-9),
+            ("clocks that tick apart", 4.9, 0.0, 0.0),
         ] {
-            let is = share(busy_s, process_s, 4.0, done);
+            let is = share(busy_s, 4.0, done);
             assert!((is.cores - cores).abs() < 1e-9 && (is.byte_s - byte_s).abs() < 1e-12, "{name}: {is:?}");
         }
-        let nothing = share(1.0, 0.0, 0.0, Done { bytes: 0, local_s: 0.0, upstream_s: 0.0 });
-        assert!(nothing.cores.is_finite() && nothing.byte_s == 0.0, "{nothing:?}");
+        let nothing = share(1.0, 0.0, Done { bytes: 0, ops_s: 0.0, consumer_s: 0.0 });
+        assert!(nothing.cores.is_finite() && nothing.byte_s.abs() < 1e-12, "{nothing:?}");
     }
 }

@@ -66,8 +66,9 @@ pub(crate) struct Running {
     trial: Mutex<Option<Trial>>,
     trial_at: AtomicU64,
     started: Instant,
-    /// CPU time of ops here, and the clocks of machine and process when it began.
+    /// CPU time of ops here and of the consumer, and the clocks when it began.
     local_ns: AtomicU64,
+    consumer_ns: AtomicU64,
     clocks: Clocks,
     /// Whether the thread that learns about the node was started.
     learning: AtomicBool,
@@ -106,6 +107,7 @@ impl Running {
             trial_at: AtomicU64::new(u64::MAX),
             started: Instant::now(),
             local_ns: AtomicU64::new(0),
+            consumer_ns: AtomicU64::new(0),
             clocks: Clocks::read(),
             learning: AtomicBool::new(decided),
             over: AtomicBool::new(false),
@@ -168,9 +170,10 @@ impl Running {
         self.measured.fell_short(Shortfall::Damaged);
     }
 
-    /// The consumer had a batch of so many samples for so long.
-    pub(crate) fn consumed(&self, samples: u64, took: Duration) {
+    /// The consumer had a batch of so many samples for so long, and worked on it for so much of its CPU time.
+    pub(crate) fn consumed(&self, samples: u64, took: Duration, cpu: Duration) {
         self.measured.consumed(samples, took);
+        self.consumer_ns.fetch_add(cpu.as_nanos() as u64, Relaxed);
     }
 
     /// A sample was finished here in so much CPU time.
@@ -252,7 +255,9 @@ impl Running {
     /// What the machine did beside ops.
     fn beside(&self) -> Option<Beside> {
         let (upstream_s, bytes) = self.measured.moved();
-        self.clocks.beside(Done { local_s: self.local_ns.load(Relaxed) as f64 / 1e9, upstream_s, bytes })
+        let seconds = |ns: &AtomicU64| ns.load(Relaxed) as f64 / 1e9;
+        let ops_s = seconds(&self.local_ns) + upstream_s;
+        self.clocks.beside(Done { ops_s, consumer_s: seconds(&self.consumer_ns), bytes })
     }
 
     /// What was done so far, in an epoch that took so long.

@@ -18,7 +18,7 @@ use crate::steer::WhatIf;
 use crate::{Error, Result};
 use futures::executor::block_on;
 use gristmill_core::split::profile::{MEASURED_MIN, Profile};
-use gristmill_core::split::{Resources, SplitPolicy, changed};
+use gristmill_core::split::{Resources, SplitPolicy, Times, changed};
 use gristmill_ops::{Limits, Pipeline, Recipe, Stage};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -230,8 +230,8 @@ impl Splitter {
         self.lock().local_cores = cores_of(threads);
     }
 
-    /// What samples come to raw and as `best` would cut them, on average over some of an epoch, with so many threads; none as
-    /// long as too little was measured.
+    /// What samples come to raw and as `best` would cut them, on average over some of an epoch, with so many threads: in the
+    /// next epoch and in later ones. None as long as too little was measured.
     pub(crate) fn what_if(
         &self,
         epoch: u64,
@@ -239,7 +239,7 @@ impl Splitter {
         access: Option<&Arc<dyn Access>>,
         threads: usize,
         link: Option<f64>,
-    ) -> Option<WhatIf> {
+    ) -> Option<[WhatIf; 2]> {
         let offload = self.offload(access);
         let (_, ready) = self.ready(offload.as_ref()).ok()?;
         if self.profiled() < MEASURED_MIN {
@@ -261,25 +261,31 @@ impl Splitter {
         let some: Vec<u32> =
             order.iter().step_by(order.len().div_ceil(WHAT_IF_SAMPLES).max(1)).copied().collect();
         let (_, decided) = self.decided(epoch, &some, None, &resources).ok()?;
-        let (before, after, samples) = (decided.before, decided.after, some.len() as f64);
-        let upstream_s = after.upstream_s * resources.upstream_cores / samples;
+        let (before, samples) = (decided.before, some.len() as f64);
         // On one machine the decision counts what the node takes as taken here.
         let state = self.lock();
         let (same_machine, byte_s) = (state.same_machine, state.byte_s());
         drop(state);
-        let counted_s = if same_machine { upstream_s } else { 0.0 };
-        let bytes = [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples);
-        let local_s = |local_s: f64, counted_s: f64, bytes: f64| {
-            (local_s * resources.local_cores / samples - counted_s - byte_s * bytes).max(1e-9)
+        let of = |after: Times| {
+            let upstream_s = after.upstream_s * resources.upstream_cores / samples;
+            let counted_s = if same_machine { upstream_s } else { 0.0 };
+            let bytes = [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples);
+            let local_s = |local_s: f64, counted_s: f64, bytes: f64| {
+                (local_s * resources.local_cores / samples - counted_s - byte_s * bytes).max(1e-9)
+            };
+            WhatIf {
+                upstream_s,
+                same_machine,
+                byte_s,
+                bytes,
+                local_s: [
+                    local_s(before.local_s, 0.0, bytes[0]),
+                    local_s(after.local_s, counted_s, bytes[1]),
+                ],
+                upstream_per_s: samples / after.upstream_s,
+            }
         };
-        Some(WhatIf {
-            upstream_s,
-            same_machine,
-            byte_s,
-            bytes,
-            local_s: [local_s(before.local_s, 0.0, bytes[0]), local_s(after.local_s, counted_s, bytes[1])],
-            upstream_per_s: samples / after.upstream_s,
-        })
+        Some([of(decided.after), of(decided.lasting)])
     }
 
     /// The node that runs the ops, or why none does.

@@ -8,7 +8,7 @@ use super::{Decision, Setting, SteerOptions};
 use crate::cores;
 use crate::report::EpochReport;
 use crate::split::Begun;
-use gristmill_core::steer::pilot::{self, Observed, Pilot, Tried};
+use gristmill_core::steer::pilot::{self, Forecast, Observed, Pilot, Tried};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,8 @@ pub(crate) struct Ahead<'a> {
     /// Reads so many samples to see how the store answers.
     pub(crate) look: &'a dyn Fn(usize) -> Option<Answers>,
     /// What a split comes to with so many threads over a link of so many bytes per second.
-    pub(crate) what_if: &'a dyn Fn(usize, Option<f64>) -> Option<WhatIf>,
+    /// In the next epoch, and in later ones.
+    pub(crate) what_if: &'a dyn Fn(usize, Option<f64>) -> Option<[WhatIf; 2]>,
 }
 
 /// Steers one loader.
@@ -103,34 +104,40 @@ impl Steering {
         if waits && matters && sheet.fetch_share >= WAIT_SHARE_MIN && sheet.cached < 1.0 {
             look(&mut state.answers, &mut state.looks, &sheet, ahead, was);
         }
-        let mut split: BTreeMap<usize, Option<WhatIf>> = BTreeMap::new();
+        let mut split: BTreeMap<usize, Option<[WhatIf; 2]>> = BTreeMap::new();
         let link = state.answers.map(|(answers, _)| answers.bytes_per_s).filter(|rate| rate.is_finite());
-        let mut seconds = |course: &Course, setting: Setting| {
+        let mut forecast = |course: &Course, setting: Setting| {
             let what_if = (setting.split || was.split).then(|| {
                 *split.entry(setting.threads).or_insert_with(|| (ahead.what_if)(setting.threads, link))
             });
-            predict::seconds(&sheet, course, was, setting, what_if.flatten().as_ref())
+            let [next, lasting] = what_if.flatten().map_or([None; 2], |what_if| what_if.map(Some));
+            let seconds =
+                |what_if: Option<WhatIf>| predict::seconds(&sheet, course, was, setting, what_if.as_ref());
+            let next_s = seconds(next)?;
+            let lasting_s = if lasting == next { next_s } else { seconds(lasting)? };
+            Some(Forecast { next_s, lasting_s })
         };
         // What cannot explain the epoch that was is not asked about the next. The store may be shared with others, and answer
         // a look otherwise than an epoch: then it gives what it gave, however many reads there are.
         let seen = course(ahead, &sheet, state.answers.map(|(answers, _)| answers), sheet.cached);
-        let cut = if was.split { (ahead.what_if)(was.threads, link) } else { None };
+        let cut = if was.split { (ahead.what_if)(was.threads, link).map(|[next, _]| next) } else { None };
         // What a sample came to on the link, and what of its time was the node's ops, which are added by themselves.
         let (crossed, ops_s) = cut.map_or((ahead.bytes.0, 0.0), |cut| (cut.bytes[1], cut.upstream_s));
         let plain = course(ahead, &sheet, Some(as_measured(crossed, ops_s, was, &sheet)), sheet.cached);
+        let mut seconds = |course: &Course| forecast(course, was).map(|forecast| forecast.next_s);
         let mut explains = |course: &Course| {
-            let off = seconds(course, was).map(|expected| (sheet.seconds_per_sample / expected - 1.0).abs());
+            let off = seconds(course).map(|expected| (sheet.seconds_per_sample / expected - 1.0).abs());
             off.is_some_and(|off| off <= OFF_MAX)
         };
         let last = if state.answers.is_some() && explains(&seen) { seen } else { plain };
         let waits = waits && explains(&last);
         let next = Course { cached: ahead.cached.unwrap_or(sheet.cached), ..last };
-        let drift = match (seconds(&next, was), seconds(&last, was)) {
+        let drift = match (seconds(&next), seconds(&last)) {
             (Some(then), Some(now)) => then / now,
             _ => 1.0,
         };
         let calm = Sheet { busy_cores: state.busy_cores.unwrap_or(sheet.busy_cores), ..sheet.clone() };
-        let excess = match (seconds(&last, was), predict::seconds(&calm, &last, was, was, None)) {
+        let excess = match (seconds(&last), predict::seconds(&calm, &last, was, was, None)) {
             (Some(now), Some(calm)) => now / calm,
             _ => 1.0,
         };
@@ -145,10 +152,13 @@ impl Steering {
         };
         let decided = pilot.observe(observed, |places| {
             let setting = ladder.setting(places);
-            let expected = seconds(&next, setting).filter(|_| waits)?;
+            let expected = forecast(&next, setting).filter(|_| waits)?;
             // Fewer threads make nothing faster: where that is predicted, it is another cut of the samples that seems to.
-            let as_many = Setting { threads: setting.threads.max(was.threads), ..setting };
-            Some(expected.max(seconds(&next, as_many)?))
+            let as_many = forecast(&next, Setting { threads: setting.threads.max(was.threads), ..setting })?;
+            Some(Forecast {
+                next_s: expected.next_s.max(as_many.next_s),
+                lasting_s: expected.lasting_s.max(as_many.lasting_s),
+            })
         });
         (ladder.setting(&pilot.setting()), decided.iter().map(Decision::from).collect())
     }
@@ -175,9 +185,11 @@ impl Steering {
 
 /// Hands the pilot a split that began inside an epoch. What was not measured is forgotten.
 fn tried(pilot: &mut Pilot, epoch: u64, begun: Begun) -> Vec<pilot::Decision> {
-    let Begun { after, limit, predicted, measured } = begun;
-    let cause = format!("after {after} samples the {limit} is the limit");
-    let tried = |measured| Tried { epoch, knob: "split", to: 1, predicted, measured, cause: &cause };
+    let Begun { after, limit, predicted, lasting, measured } = begun;
+    let later =
+        if lasting > predicted * 1.05 { format!(" ({lasting:.2}x in later epochs)") } else { String::new() };
+    let cause = format!("after {after} samples the {limit} is the limit{later}");
+    let tried = |measured| Tried { epoch, knob: "split", to: 1, predicted, measured, lasting, cause: &cause };
     measured.map_or_else(Vec::new, |measured| pilot.tried(tried(measured)))
 }
 
@@ -287,14 +299,16 @@ mod tests {
             Some(Answers { latency_s: 0.008, bytes_per_s: 50e6 })
         };
         let what_if = |_, _| {
-            Some(WhatIf {
-                bytes: [100_000.0, 40_000.0],
-                local_s: [0.0008, 0.0006],
-                upstream_per_s: 5_000.0,
-                upstream_s: 0.0,
-                same_machine: false,
-                byte_s: 0.0,
-            })
+            Some(
+                [WhatIf {
+                    bytes: [100_000.0, 40_000.0],
+                    local_s: [0.0008, 0.0006],
+                    upstream_per_s: 5_000.0,
+                    upstream_s: 0.0,
+                    same_machine: false,
+                    byte_s: 0.0,
+                }; 2],
+            )
         };
         let (mut walls, mut setting, mut all) = (Vec::new(), START, Vec::new());
         for number in 0..epochs {

@@ -37,7 +37,7 @@ pub(crate) struct CompareAllArgs {
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) by: String,
     /// a: cores that the node may use for ops
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    #[arg(long, value_name = "N", default_value_t = 2.0)]
     pub(crate) cores: f64,
     /// b: time before the first byte of each read
     #[arg(long, value_name = "MS", default_value_t = 5)]

@@ -33,6 +33,7 @@ fn profiled(count: u64) -> Profile {
             bytes: Some(600.0 + share * raw),
             ahead_s: Some(2e-5 + 5e-9 * raw + 4e-9 * share * raw),
             left_s: Some(1e-4 + share * (whole_s(&shape) - 1e-4)),
+            again: false,
         };
         profile.measured(&shape, &cut);
         let cropped = Measured {
@@ -40,6 +41,7 @@ fn profiled(count: u64) -> Profile {
             bytes: Some(150_528.0),
             ahead_s: Some(whole_s(&shape) - 5e-5),
             left_s: Some(5e-5),
+            again: false,
         };
         profile.measured(&shape, &cropped);
     }
@@ -151,7 +153,7 @@ fn what_comes_again_is_a_figure_of_its_own() {
     let shape = Shape { raw_bytes: 80_000, width: 500, height: 400, cut_share: 0.8 };
     let first = profile.choices(&shape, &[3])[1].upstream_s;
     assert_eq!(profile.again_s(&shape, 3), None);
-    for shape in shapes(MEASURED_MIN as usize) {
+    for shape in shapes(MEASURED_MIN) {
         let again = Measured { stage: 3, ahead_s: Some(1e-5), again: true, ..Measured::default() };
         profile.measured(&shape, &again);
     }

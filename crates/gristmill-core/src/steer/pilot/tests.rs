@@ -108,7 +108,7 @@ fn pinned_knobs_and_what_cannot_be_predicted_stay() {
     fly(&mut pilot, 0..8, |at, _| machine(at), |at| machine(&[at[0], 2, 1, 2]));
     assert_eq!(pilot.setting()[1..], [0, 0, 0]);
     let mut blind = bad_start();
-    assert!(blind.observe(seen(0, 1.0), |_| None).is_empty());
+    assert!(blind.observe(seen(0, 1.0), |_| None::<f64>).is_empty());
     assert!(blind.observe(seen(1, f64::NAN), |_| Some(1.0)).is_empty());
     assert!(blind.observe(seen(2, 1.0), |_| Some(f64::NAN)).is_empty());
     assert_eq!(blind.setting(), [0; 4]);
@@ -152,13 +152,28 @@ fn what_changes_by_itself_is_not_counted_for_or_against_a_move() {
     // The cache has filled: the next epoch takes half the time anyway, and the move brings nothing.
     let first = Observed { drift: 0.5, ..seen(0, 1.0) };
     pilot.observe(first, |at| Some([1.0, 0.8][at[0]]));
-    let after = pilot.observe(seen(1, 0.5), |_| None);
+    let after = pilot.observe(seen(1, 0.5), |_| None::<f64>);
     assert_eq!((after[0].action, after[0].measured), (Action::Undone, Some(1.0)));
     // Somebody else took half of the cores meanwhile.
     let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
     pilot.observe(seen(0, 1.0), |at| Some([1.0, 0.5][at[0]]));
-    let after = pilot.observe(Observed { excess: 2.0, ..seen(1, 1.0) }, |_| None);
+    let after = pilot.observe(Observed { excess: 2.0, ..seen(1, 1.0) }, |_| None::<f64>);
     assert_eq!((after[0].action, after[0].measured), (Action::Kept, Some(2.0)));
+}
+
+#[test]
+fn what_pays_later_may_cost_at_first() {
+    let forecast = |at: &[usize]| [Forecast::from(1.0), Forecast { next_s: 1.1, lasting_s: 0.5 }][at[0]];
+    for (measured, action) in [(1.1, Action::Kept), (1.5, Action::Undone)] {
+        let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
+        let moved = pilot.observe(seen(0, 1.0), |at| Some(forecast(at))).remove(0);
+        assert!(moved.action == Action::Moved && (moved.predicted - 1.0 / 1.1).abs() < 1e-9, "{moved}");
+        let judged = pilot.observe(seen(1, measured), |_| None::<f64>).remove(0);
+        assert_eq!(judged.action, action, "{judged}");
+    }
+    // The same without anything to come is not even tried.
+    let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
+    assert!(pilot.observe(seen(0, 1.0), |at| Some([1.0, 1.1][at[0]])).is_empty());
 }
 
 #[test]
@@ -169,6 +184,7 @@ fn a_move_inside_an_epoch_has_had_its_trial() {
         to: 1,
         predicted: 2.0,
         measured,
+        lasting: 2.0,
         cause: "after 500 samples the link is the limit",
     };
     let mut pilot = bad_start();
