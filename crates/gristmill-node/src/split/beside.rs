@@ -8,7 +8,7 @@ use crate::cores;
 use std::time::Instant;
 
 /// The most CPU time that a byte takes on its way, through both ends of a connection.
-const BYTE_S_MAX: f64 = 25e-9;
+const PER_BYTE_S_MAX: f64 = 25e-9;
 
 /// What goes on beside ops.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,7 +16,7 @@ pub(super) struct Beside {
     /// Cores that are busy whatever is asked for.
     pub(super) cores: f64,
     /// CPU seconds per byte that crosses the link.
-    pub(super) byte_s: f64,
+    pub(super) per_byte_s: f64,
 }
 
 impl Beside {
@@ -24,7 +24,7 @@ impl Beside {
     pub(super) fn mean(self, other: Beside) -> Beside {
         Beside {
             cores: f64::midpoint(self.cores, other.cores),
-            byte_s: f64::midpoint(self.byte_s, other.byte_s),
+            per_byte_s: f64::midpoint(self.per_byte_s, other.per_byte_s),
         }
     }
 }
@@ -62,8 +62,8 @@ impl Clocks {
 fn share(busy_s: f64, wall_s: f64, done: Done) -> Beside {
     let others_s = (busy_s - done.ops_s).max(0.0);
     let bytes = done.bytes as f64;
-    let moving_s = (others_s - done.consumer_s).clamp(0.0, bytes * BYTE_S_MAX);
-    Beside { cores: (others_s - moving_s) / wall_s.max(1e-3), byte_s: moving_s / bytes.max(1.0) }
+    let moving_s = (others_s - done.consumer_s).clamp(0.0, bytes * PER_BYTE_S_MAX);
+    Beside { cores: (others_s - moving_s) / wall_s.max(1e-3), per_byte_s: moving_s / bytes.max(1.0) }
 }
 
 #[cfg(test)]
@@ -73,16 +73,19 @@ mod tests {
     #[test]
     fn moving_bytes_is_told_from_what_goes_on_anyway() {
         let done = Done { ops_s: 5.0, consumer_s: 1.0, bytes: 200_000_000 };
-        for (name, busy_s, cores, byte_s) in [
+        for (name, busy_s, cores, per_byte_s) in [
             ("a model, 1 s", 6.0, 0.25, 0.0),
             ("and bytes, 2 s", 8.0, 0.25, 10e-9),
             ("and somebody else, 4 s", 15.0, 1.25, 25e-9),
             ("clocks that tick apart", 4.9, 0.0, 0.0),
         ] {
             let is = share(busy_s, 4.0, done);
-            assert!((is.cores - cores).abs() < 1e-9 && (is.byte_s - byte_s).abs() < 1e-12, "{name}: {is:?}");
+            assert!(
+                (is.cores - cores).abs() < 1e-9 && (is.per_byte_s - per_byte_s).abs() < 1e-12,
+                "{name}: {is:?}"
+            );
         }
         let nothing = share(1.0, 0.0, Done { bytes: 0, ops_s: 0.0, consumer_s: 0.0 });
-        assert!(nothing.cores.is_finite() && nothing.byte_s.abs() < 1e-12, "{nothing:?}");
+        assert!(nothing.cores.is_finite() && nothing.per_byte_s.abs() < 1e-12, "{nothing:?}");
     }
 }

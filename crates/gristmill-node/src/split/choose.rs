@@ -91,8 +91,8 @@ impl Splitter {
     }
 
     /// CPU seconds of the node that other epochs were charged with, and that fall due in this one.
-    fn once_s(&self, epoch: u64, order: &[u32], stages: &[u8], share: f64) -> f64 {
-        let (Some(pipeline), true) = (&self.pipeline, share > 0.0) else { return 0.0 };
+    fn once_s(&self, epoch: u64, order: &[u32], stages: &[u8], part: f64) -> f64 {
+        let (Some(pipeline), true) = (&self.pipeline, part > 0.0) else { return 0.0 };
         let guard = self.lock();
         let (pictures, profile) = (&guard.pictures, &guard.profile);
         let due = |(&id, &stage): (&u32, &u8)| {
@@ -105,7 +105,7 @@ impl Splitter {
             let first_s = profile.choices(&shape, &[stage]).last().map_or(0.0, |choice| choice.upstream_s);
             (first_s - profile.again_s(&shape, stage).unwrap_or(first_s)).max(0.0)
         };
-        share * order.iter().zip(stages).map(due).sum::<f64>()
+        part * order.iter().zip(stages).map(due).sum::<f64>()
     }
 
     /// All forms of all samples. Of what the node does once for a picture this epoch is charged with the part `shared`.
@@ -120,7 +120,7 @@ impl Splitter {
         // Copies, so that the threads that measure are not held up.
         let guard = self.lock();
         let (pictures, profile) = (guard.pictures.clone(), guard.profile.clone());
-        let (same_machine, byte_s) = (guard.same_machine, guard.byte_s());
+        let (same_machine, per_byte_s) = (guard.same_machine, guard.per_byte_s());
         drop(guard);
         let mut stages: Vec<u8> = STAGES.map(|stage| stage as u8).to_vec();
         stages.extend(self.options.lossy.then_some(Stage::Lossy as u8));
@@ -157,7 +157,7 @@ impl Splitter {
                     // On one machine the node's work is done by the cores that do ours, and so is moving bytes.
                     let shared_s = if same_machine { upstream_s } else { 0.0 };
                     let moved = if expected == Expected::Here { 0.0 } else { bytes };
-                    let local_s = choice.local_s + shared_s + byte_s * moved;
+                    let local_s = choice.local_s + shared_s + per_byte_s * moved;
                     kept.push(Choice { bytes, local_s, upstream_s, ..*choice });
                 }
             }

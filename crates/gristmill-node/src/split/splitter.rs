@@ -98,8 +98,8 @@ impl State {
     }
 
     /// CPU seconds of this machine's cores for a byte that crosses the link.
-    pub(super) fn byte_s(&self) -> f64 {
-        self.beside.filter(|_| self.same_machine).map_or(0.0, |beside| beside.byte_s)
+    pub(super) fn per_byte_s(&self) -> f64 {
+        self.beside.filter(|_| self.same_machine).map_or(0.0, |beside| beside.per_byte_s)
     }
 }
 
@@ -264,19 +264,19 @@ impl Splitter {
         let (before, samples) = (decided.before, some.len() as f64);
         // On one machine the decision counts what the node takes as taken here.
         let state = self.lock();
-        let (same_machine, byte_s) = (state.same_machine, state.byte_s());
+        let (same_machine, per_byte_s) = (state.same_machine, state.per_byte_s());
         drop(state);
         let of = |after: Times| {
             let upstream_s = after.upstream_s * resources.upstream_cores / samples;
             let counted_s = if same_machine { upstream_s } else { 0.0 };
             let bytes = [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples);
             let local_s = |local_s: f64, counted_s: f64, bytes: f64| {
-                (local_s * resources.local_cores / samples - counted_s - byte_s * bytes).max(1e-9)
+                (local_s * resources.local_cores / samples - counted_s - per_byte_s * bytes).max(1e-9)
             };
             WhatIf {
                 upstream_s,
                 same_machine,
-                byte_s,
+                per_byte_s,
                 bytes,
                 local_s: [
                     local_s(before.local_s, 0.0, bytes[0]),

@@ -25,14 +25,14 @@ pub(crate) struct WhatIf {
     pub(crate) upstream_s: f64,
     pub(crate) same_machine: bool,
     /// CPU time of this machine's cores for a byte that crosses the link.
-    pub(crate) byte_s: f64,
+    pub(crate) per_byte_s: f64,
 }
 
 impl WhatIf {
     /// What a sample takes of this machine's cores beside what is done here, raw or split.
     fn shared_s(&self, split: bool) -> f64 {
         let upstream_s = if split && self.same_machine { self.upstream_s } else { 0.0 };
-        upstream_s + self.byte_s * self.bytes[usize::from(split)]
+        upstream_s + self.per_byte_s * self.bytes[usize::from(split)]
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
             upstream_per_s: 900.0,
             upstream_s: 0.001,
             same_machine: false,
-            byte_s: 0.0,
+            per_byte_s: 0.0,
         };
         let seconds = |course: &Course, setting| {
             seconds(&sheet(), course, at(1, 1, false), setting, Some(&what_if)).unwrap()
@@ -197,7 +197,7 @@ mod tests {
                 upstream_per_s: 1e9,
                 upstream_s: shared_s,
                 same_machine: true,
-                byte_s: 0.0,
+                per_byte_s: 0.0,
             };
             let course = Course { cached, ..near };
             // Where it was split, the cores that others had are the node's: 2 ms in each 1 ms.
@@ -223,21 +223,22 @@ mod tests {
         let at = |split| Setting { threads: 2, reads: 64, ahead: 4, split };
         let near =
             Course { answers: Some(Answers { latency_s: 0.0, bytes_per_s: 1e12 }), cores: 2, ..COURSE };
-        let what_if = |byte_s| WhatIf {
+        let what_if = |per_byte_s| WhatIf {
             bytes: [1e5, 0.0],
             local_s: [0.002; 2],
             upstream_per_s: 1e9,
             upstream_s: 0.0,
             same_machine: true,
-            byte_s,
+            per_byte_s,
         };
         let sheet = Sheet { busy_cores: 1.0, seconds_per_sample: 0.001, ..sheet() };
-        let seconds =
-            |byte_s| super::seconds(&sheet, &near, at(false), at(true), Some(&what_if(byte_s))).unwrap();
+        let seconds = |per_byte_s| {
+            super::seconds(&sheet, &near, at(false), at(true), Some(&what_if(per_byte_s))).unwrap()
+        };
         // Two threads that decode 2 ms each, with all of the two cores, or with the half that others leave.
-        for (byte_s, should) in [(1e-8, 0.001), (0.0, 0.002)] {
-            let is = seconds(byte_s);
-            assert!((is / should - 1.0).abs() < 0.06, "{byte_s}: {is}");
+        for (per_byte_s, should) in [(1e-8, 0.001), (0.0, 0.002)] {
+            let is = seconds(per_byte_s);
+            assert!((is / should - 1.0).abs() < 0.06, "{per_byte_s}: {is}");
         }
     }
 

@@ -306,7 +306,7 @@ mod tests {
                     upstream_per_s: 5_000.0,
                     upstream_s: 0.0,
                     same_machine: false,
-                    byte_s: 0.0,
+                    per_byte_s: 0.0,
                 }; 2],
             )
         };
