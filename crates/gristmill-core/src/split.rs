@@ -99,7 +99,7 @@ pub struct Decided {
     pub before: Times,
     /// The times with this decision.
     pub after: Times,
-    /// The same in a later epoch, where what is done once was done already.
+    /// The same without what only this epoch has ([`Decided::with_once`]).
     pub lasting: Times,
     /// Bytes over the link when everything comes raw.
     pub bytes_before: f64,

@@ -10,8 +10,8 @@
 //! prices is a lower bound, so it is known how far from the optimum we are. Prices are found on an even sample of the
 //! candidates and then settled on all of them. Last, the mix is rounded to whole samples and polished.
 //!
-//! When the accelerator will be the limit, upstream seconds are made dearer until the rest just keeps up with it: no
-//! core upstream works for nothing.
+//! When the accelerator will be the limit, upstream seconds are made dearer until the rest keeps up with it with something
+//! to spare: no core upstream works for nothing.
 
 mod game;
 
@@ -26,7 +26,8 @@ const SKETCH: usize = 16_384;
 const TOLERANCE: f64 = 2e-4;
 /// Passes over the sketch, and over everything, to settle prices.
 const ROUNDS: (usize, usize) = (40, 8);
-/// The share of the accelerator's time that the rest aims at, so that estimates may be a little off.
+/// The share of the accelerator's time that the rest aims at: batches are not equally hard, and cores that are busy all
+/// of the time make them late.
 const KEEP_UP: f64 = 0.75;
 /// Up to so many samples, pairs are tried as well: among more, one sample hardly matters.
 const PAIRS_MAX: usize = 256;

@@ -130,10 +130,18 @@ impl Profile {
         }
     }
 
-    /// Seconds upstream for a sample that was brought to this form before; none as long as too few were.
+    /// Seconds upstream for a sample that was brought to this form before, or to one like it; none as long as too few were.
     pub fn again_s(&self, shape: &Shape, stage: u8) -> Option<f64> {
-        let form = self.forms.get(&stage).filter(|form| form.again_s.count() >= MEASURED_MIN)?;
-        Some(form.again_s.at(&shape.regressors()) * self.factor(stage))
+        let form = self.forms.get(&stage)?;
+        let (x, factor) = (shape.regressors(), self.factor(stage));
+        if form.again_s.count() >= MEASURED_MIN {
+            return Some(form.again_s.at(&x) * factor);
+        }
+        // As in the forms of which it is known.
+        let known = || self.forms.values().filter(|form| form.again_s.count() >= MEASURED_MIN);
+        let first_s: f64 = known().map(|form| form.ahead_s.mean()).sum();
+        let again_s: f64 = known().map(|form| form.again_s.mean()).sum();
+        (first_s > 0.0).then(|| form.ahead_s.at(&x) * factor * again_s / first_s)
     }
 
     /// The upstream node took so many CPU seconds to bring a sample to this form. Heard only once this side has

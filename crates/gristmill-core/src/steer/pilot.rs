@@ -16,8 +16,10 @@ use std::fmt;
 pub const GAIN_MIN: f64 = 1.05;
 /// A move that brought less than this is undone.
 const KEPT_MIN: f64 = 1.02;
-/// One that is to pay later, and not at once, is undone if it brought less than this part of what it should at once.
-const AS_PROMISED: f64 = 0.85;
+/// One that is to bring so many times more in later epochs has one of those for its trial, too.
+const LATER_MIN: f64 = 1.25;
+/// Unless it costs more than this at once.
+const AT_ONCE_MIN: f64 = 0.5;
 /// The first half of a pair need not help by itself, but must not harm.
 const HALF_MIN: f64 = 0.95;
 /// Epochs for which a move that did not help is not tried again; twice as many each time.
@@ -139,7 +141,9 @@ pub struct Tried<'a> {
     pub knob: &'a str,
     /// To which of its values.
     pub to: usize,
-    /// How many times faster it should be, and was.
+    /// Seconds per sample as they would be without it.
+    pub before_s: f64,
+    /// How many times faster the rest of the epoch should be.
     pub predicted: f64,
     /// How many times faster the rest of the epoch was.
     pub measured: f64,
@@ -160,8 +164,8 @@ struct Trial {
     before_s: f64,
     /// If it is the first half of a pair, the knob of the other.
     partner: Option<usize>,
-    /// Whether it is to bring more in later epochs than at once.
-    lasts: bool,
+    /// How many times faster it should be in later epochs, if that is much more than at once.
+    later: Option<f64>,
 }
 
 /// A move that did not help.
@@ -214,7 +218,7 @@ impl Pilot {
         let mut decisions = Vec::new();
         let mut now_s = seen.seconds_per_sample;
         if let Some(trial) = self.trial.take() {
-            let (decision, undone) = self.judge(&trial, seen);
+            let Some((decision, undone)) = self.judge(&trial, seen) else { return decisions };
             if undone {
                 now_s = trial.before_s;
             } else if let Some(partner) = trial.partner {
@@ -257,10 +261,11 @@ impl Pilot {
                 predicted,
                 before_s: now_s * drift,
                 partner,
-                lasts: lasting > predicted,
+                later: later(predicted, lasting),
             });
             let together = if partner.is_some() { ", and this helps together with another" } else { "" };
-            let reason = format!("{}{together}", seen.cause);
+            let then = later(predicted, lasting).map(|lasting| format!(" ({lasting:.2}x in later epochs)"));
+            let reason = format!("{}{together}{}", seen.cause, then.unwrap_or_default());
             decisions.push(self.line(knob, from, to, seen.epoch, Action::Moved, predicted, None, reason));
         } else if let Some((half, _)) = self.half.take() {
             decisions.extend(self.take_back(half, seen.epoch));
@@ -270,17 +275,18 @@ impl Pilot {
 
     /// Takes a move that was made inside an epoch, where that epoch had its trial: it stays, or is not made again for a while.
     pub fn tried(&mut self, tried: Tried<'_>) -> Vec<Decision> {
-        let Tried { epoch, knob, to, predicted, measured, lasting, cause } = tried;
+        let Tried { epoch, knob, to, before_s, predicted, measured, lasting, cause } = tried;
         let known = self.knobs.iter().position(|known| known.name == knob);
         let Some(knob) = known.filter(|&knob| to < self.knobs[knob].values.len()) else { return Vec::new() };
         let from = self.knobs[knob].at;
         let moved = self.line(knob, from, to, epoch, Action::Moved, predicted, None, cause.into());
         let moved = Decision { epoch, since: epoch, ..moved };
         self.knobs[knob].at = to;
-        let lasts = lasting > predicted;
-        let trial = Trial { since: epoch, knob, from, predicted, before_s: measured, partner: None, lasts };
-        let seen = Observed { epoch, seconds_per_sample: 1.0, drift: 1.0, excess: 1.0, cause };
-        vec![moved, self.judge(&trial, seen).0]
+        let later = later(predicted, lasting);
+        let trial = Trial { since: epoch, knob, from, predicted, before_s, partner: None, later };
+        let seconds_per_sample = before_s / measured.max(1e-9);
+        let seen = Observed { epoch, seconds_per_sample, drift: 1.0, excess: 1.0, cause };
+        [Some(moved), self.judge(&trial, seen).map(|(judged, _)| judged)].into_iter().flatten().collect()
     }
 
     /// Takes back the first half of a pair whose other half came to nothing, if it cost something by itself and its knob was
@@ -345,29 +351,28 @@ impl Pilot {
         all.filter(|&(_, from, to)| from != to).filter(|one| !barred(one)).collect()
     }
 
-    /// Ends a trial: the knob stays where it is, or goes back.
-    fn judge(&mut self, trial: &Trial, seen: Observed<'_>) -> (Decision, bool) {
-        let Trial { since, knob, from, predicted, before_s, partner, lasts } = *trial;
+    /// Ends a trial: the knob stays where it is, or goes back. None if it goes on, for what it is to bring later.
+    fn judge(&mut self, trial: &Trial, seen: Observed<'_>) -> Option<(Decision, bool)> {
+        let Trial { since, knob, from, predicted, before_s, partner, later } = *trial;
         let half = partner.is_some();
         let to = self.knobs[knob].at;
         let excess = if seen.excess.is_finite() && seen.excess > 0.0 { seen.excess } else { 1.0 };
         let measured = before_s / (seen.seconds_per_sample / excess);
-        let least = if lasts { KEPT_MIN.min(AS_PROMISED * predicted) } else { KEPT_MIN };
-        if measured >= if half { HALF_MIN } else { least } {
-            let told = match half {
-                true => "it is kept for what comes with it",
-                false if measured < KEPT_MIN => "it is kept for what it saves later",
-                false => "it helps",
-            };
+        if let Some(lasting) = later.filter(|_| (AT_ONCE_MIN..KEPT_MIN).contains(&measured)) {
+            self.trial = Some(Trial { predicted: lasting, later: None, ..trial.clone() });
+            return None;
+        }
+        if measured >= if half { HALF_MIN } else { KEPT_MIN } {
+            let told = if half { "it is kept for what comes with it" } else { "it helps" };
             let line =
                 self.line(knob, from, to, seen.epoch, Action::Kept, predicted, Some(measured), told.into());
-            return (Decision { since, ..line }, false);
+            return Some((Decision { since, ..line }, false));
         }
         self.bar(knob, from, to, seen.epoch);
         self.knobs[knob].at = from;
         let told = "it does not help".into();
         let line = self.line(knob, to, from, seen.epoch, Action::Undone, predicted, Some(measured), told);
-        (Decision { since, ..line }, true)
+        Some((Decision { since, ..line }, true))
     }
 
     fn bar(&mut self, knob: usize, from: usize, to: usize, epoch: u64) {
@@ -406,6 +411,11 @@ impl Pilot {
             reason,
         }
     }
+}
+
+/// What a move is to bring in later epochs, where that is much more than at once.
+fn later(predicted: f64, lasting: f64) -> Option<f64> {
+    (lasting >= predicted * LATER_MIN).then_some(lasting)
 }
 
 #[cfg(test)]

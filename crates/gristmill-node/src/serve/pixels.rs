@@ -116,8 +116,12 @@ impl Pixels {
         kept.asks += 1;
         let entry = kept.entries.get_mut(&key)?;
         // Pixels do not depend on limits, but whether there are any does: those who allow less must decode for themselves.
-        let allowed = entry.limits.pixels_max <= limits.pixels_max
-            && entry.limits.scratch_bytes_max <= limits.scratch_bytes_max;
+        // What could not be kept may be with more.
+        let within = |less: Limits, more: Limits| {
+            less.pixels_max <= more.pixels_max && less.scratch_bytes_max <= more.scratch_bytes_max
+        };
+        let odd = entry.pixels.is_empty();
+        let allowed = if odd { within(limits, entry.limits) } else { within(entry.limits, limits) };
         if entry.raw != raw || !allowed {
             kept.remove(key); // the file was changed, or whoever allows less keeps it for all
             return None;
@@ -234,9 +238,9 @@ mod tests {
         let pixels = Pixels::new(ROOM, 40);
         (0..40).for_each(|id| _ = ask(&pixels, id));
         for epoch in 0..8_u32 {
-            // One ascends and the other descends, in turn: late in one epoch, early in the next.
+            // One ascends while the other descends, in turn: late in one epoch, early in the next.
             let one = |id: u32| if epoch % 2 == 0 { id } else { 39 - id };
-            let hits = (0..40).flat_map(|id| [one(id), one(id)]).filter(|&id| ask(&pixels, id)).count();
+            let hits = (0..40).flat_map(|id| [one(id), 39 - one(id)]).filter(|&id| ask(&pixels, id)).count();
             assert_eq!(hits, 20, "epoch {epoch}");
         }
     }
@@ -283,6 +287,11 @@ mod tests {
         assert_eq!(pixels.get(&odd), Some(Bytes::new()));
         let report = pixels.report();
         assert_eq!((report.entries, report.hits, report.bytes), (0, 0, ENTRY_BYTES));
+        let less = picture(3, b"odd", Limits { pixels_max: 1, ..LIMITS });
+        assert_eq!(pixels.get(&less), Some(Bytes::new()));
+        let more = picture(3, b"odd", Limits { pixels_max: 2 << 20, ..LIMITS });
+        assert_eq!(pixels.get(&more), None, "whoever allows more tries again");
+        pixels.put(&odd, Bytes::new());
         assert_eq!(pixels.get(&picture(3, b"mended", LIMITS)), None, "it is tried again");
         assert_eq!(pixels.report().entries, 0);
     }

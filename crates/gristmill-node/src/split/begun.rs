@@ -22,6 +22,8 @@ pub struct Begun {
     pub after: u64,
     /// What limited the epoch until then.
     pub limit: &'static str,
+    /// Seconds that a sample takes without.
+    pub unsplit_s: f64,
     /// How many times faster the rest should be than without.
     pub predicted: f64,
     /// How many times faster later epochs should be, in which the node has what it did once.
@@ -34,8 +36,6 @@ pub struct Begun {
 #[derive(Debug, Clone)]
 pub(super) struct Trial {
     told: Begun,
-    /// Seconds of a sample without a split.
-    pub(super) unsplit_s: f64,
     /// When all were finished that had been asked for before.
     since: Option<Instant>,
 }
@@ -48,8 +48,8 @@ impl Trial {
         let [predicted, lasting] =
             [decided.after, decided.lasting].map(|times| unsplit_s / each_s(times.epoch_s()));
         let limit = decided.before.bottleneck().name();
-        let told = Begun { after, limit, predicted, lasting, measured: None };
-        (rest >= REST_MIN && lasting >= GAIN_MIN).then_some(Trial { told, unsplit_s, since: None })
+        let told = Begun { after, limit, unsplit_s, predicted, lasting, measured: None };
+        (rest >= REST_MIN && lasting >= GAIN_MIN).then_some(Trial { told, since: None })
     }
 
     /// So many samples are finished.
@@ -64,7 +64,7 @@ impl Trial {
         let rest = samples.saturating_sub(self.told.after);
         if let Some(since) = self.since.filter(|_| rest >= REST_MIN) {
             let each_s = now.saturating_duration_since(since).as_secs_f64() / rest as f64;
-            self.told.measured = Some(self.unsplit_s / each_s.max(1e-9));
+            self.told.measured = Some(self.told.unsplit_s / each_s.max(1e-9));
         }
     }
 

@@ -1,5 +1,5 @@
-//! What this machine does beside ops, where the node is on it, too: the model and whoever else works here, which go on
-//! however samples are cut, and moving bytes, which takes less the fewer there are.
+//! What this machine does beside ops, where the node is on it, too: the model, which takes more the faster samples come;
+//! moving bytes, which takes less the fewer there are; and whoever else works here.
 //!
 //! Of what is neither an op nor the consumer's most is the kernel and both ends moving bytes. Whoever else works here
 //! looks the same, so a byte is believed to take so much at most, and the rest is theirs.
@@ -13,8 +13,10 @@ const PER_BYTE_S_MAX: f64 = 25e-9;
 /// What goes on beside ops.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Beside {
-    /// Cores that are busy whatever is asked for.
+    /// Cores that others have.
     pub(super) cores: f64,
+    /// CPU seconds of the consumer per sample.
+    pub(super) sample_s: f64,
     /// CPU seconds per byte that crosses the link.
     pub(super) per_byte_s: f64,
 }
@@ -24,6 +26,7 @@ impl Beside {
     pub(super) fn mean(self, other: Beside) -> Beside {
         Beside {
             cores: f64::midpoint(self.cores, other.cores),
+            sample_s: f64::midpoint(self.sample_s, other.sample_s),
             per_byte_s: f64::midpoint(self.per_byte_s, other.per_byte_s),
         }
     }
@@ -36,6 +39,8 @@ pub(super) struct Done {
     pub(super) ops_s: f64,
     /// CPU seconds of whoever takes the batches.
     pub(super) consumer_s: f64,
+    /// Batches that it took had so many.
+    pub(super) samples: u64,
     pub(super) bytes: u64,
 }
 
@@ -60,10 +65,14 @@ impl Clocks {
 
 /// Who had what of the time that the machine was busy.
 fn share(busy_s: f64, wall_s: f64, done: Done) -> Beside {
-    let others_s = (busy_s - done.ops_s).max(0.0);
+    let others_s = (busy_s - done.ops_s - done.consumer_s).max(0.0);
     let bytes = done.bytes as f64;
-    let moving_s = (others_s - done.consumer_s).clamp(0.0, bytes * PER_BYTE_S_MAX);
-    Beside { cores: (others_s - moving_s) / wall_s.max(1e-3), per_byte_s: moving_s / bytes.max(1.0) }
+    let moving_s = others_s.min(bytes * PER_BYTE_S_MAX);
+    Beside {
+        cores: (others_s - moving_s) / wall_s.max(1e-3),
+        sample_s: done.consumer_s / done.samples.max(1) as f64,
+        per_byte_s: moving_s / bytes.max(1.0),
+    }
 }
 
 #[cfg(test)]
@@ -72,20 +81,18 @@ mod tests {
 
     #[test]
     fn moving_bytes_is_told_from_what_goes_on_anyway() {
-        let done = Done { ops_s: 5.0, consumer_s: 1.0, bytes: 200_000_000 };
+        let done = Done { ops_s: 5.0, consumer_s: 1.0, samples: 1_000, bytes: 200_000_000 };
         for (name, busy_s, cores, per_byte_s) in [
-            ("a model, 1 s", 6.0, 0.25, 0.0),
-            ("and bytes, 2 s", 8.0, 0.25, 10e-9),
-            ("and somebody else, 4 s", 15.0, 1.25, 25e-9),
+            ("nothing but ops and the model", 6.0, 0.0, 0.0),
+            ("and bytes, 2 s", 8.0, 0.0, 10e-9),
+            ("and somebody else, 4 s", 15.0, 1.0, 25e-9),
             ("clocks that tick apart", 4.9, 0.0, 0.0),
         ] {
             let is = share(busy_s, 4.0, done);
-            assert!(
-                (is.cores - cores).abs() < 1e-9 && (is.per_byte_s - per_byte_s).abs() < 1e-12,
-                "{name}: {is:?}"
-            );
+            let right = (is.cores - cores).abs() < 1e-9 && (is.per_byte_s - per_byte_s).abs() < 1e-12;
+            assert!(right && (is.sample_s - 0.001).abs() < 1e-12, "{name}: {is:?}");
         }
-        let nothing = share(1.0, 0.0, Done { bytes: 0, ops_s: 0.0, consumer_s: 0.0 });
+        let nothing = share(1.0, 0.0, Done { samples: 0, bytes: 0, ops_s: 0.0, consumer_s: 0.0 });
         assert!(nothing.cores.is_finite() && nothing.per_byte_s.abs() < 1e-12, "{nothing:?}");
     }
 }

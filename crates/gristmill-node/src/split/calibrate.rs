@@ -84,7 +84,9 @@ impl Splitter {
                 let draw = Draw { seed: wish.seed, epoch: wish.epoch, sample: served.id };
                 let begin = thread_cpu_ns();
                 if pipeline.run_from(&mut scratch, draw, stage, &served.bytes, &mut out).is_ok() {
-                    let local_s = (thread_cpu_ns() - begin) as f64 / 1e9;
+                    let local_ns = thread_cpu_ns() - begin;
+                    self.calibration_ns.fetch_add(local_ns + cpu_ns, Relaxed);
+                    let local_s = local_ns as f64 / 1e9;
                     self.finished_staged(draw, stage, served.bytes.len(), *cpu_ns as f64 / 1e9, local_s);
                     learnt += 1;
                 }
@@ -135,10 +137,10 @@ impl Splitter {
         }
         let decoded: Vec<u32> =
             by_size.iter().zip(decoded).filter(|(_, was)| *was).map(|(id, _)| *id).collect();
-        let step = (decoded.len() / AGAIN_EACH).max(1);
         for stage in AGAIN {
-            asks.extend(decoded.iter().step_by(step).take(AGAIN_EACH).map(|&id| {
-                let (id, epoch) = (SampleId(id), epoch + wanted as u64);
+            let some = AGAIN_EACH.min(decoded.len());
+            asks.extend((0..some).map(|at| {
+                let (id, epoch) = (SampleId(decoded[at * decoded.len() / some]), epoch + wanted as u64);
                 let wish = Wish { stage, epoch, seed: self.seed, bytes_max: self.bytes_max(stage, id) };
                 (stage, StagedAsk { ask: Ask { id, cold: false }, wish: Some(wish) })
             }));

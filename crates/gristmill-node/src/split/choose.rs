@@ -1,13 +1,15 @@
 //! The decision of an epoch: what each sample could come to, put to the core.
 
+use super::facts::Pictures;
 use super::learn::is_decoded;
 use super::report::SplitReport;
 use super::running::Table;
 use super::splitter::Splitter;
 use super::{Expected, SplitMode};
 use gristmill_core::SampleId;
+use gristmill_core::split::profile::Profile;
 use gristmill_core::split::{Candidates, Choice, Decided, Resource, Resources, Roles, SplitPolicy, decide};
-use gristmill_ops::{Draw, Stage};
+use gristmill_ops::{Draw, Pipeline, Stage};
 
 /// The stages that may be chosen; all pixels are never fewer bytes than the file or the crop.
 const STAGES: [Stage; 4] = [Stage::Cut, Stage::Cropped, Stage::Packed, Stage::Finished];
@@ -16,7 +18,18 @@ const ROLES: Roles =
     Roles { decoded: Stage::Decoded as u8, cropped: Stage::Cropped as u8, finished: Stage::Finished as u8 };
 
 /// What a picture costs to decode is shared by so many epochs, where the node keeps it: most trainings have more.
-const EPOCHS: f64 = 8.0;
+const EPOCHS: f32 = 8.0;
+
+/// What is known when it is decided.
+struct Known {
+    pictures: Pictures,
+    profile: Profile,
+    same_machine: bool,
+    /// CPU seconds of this machine for a byte that crosses the link, and for training a sample.
+    beside_s: [f64; 2],
+    /// Bytes of pictures that the node may still keep.
+    room: u64,
+}
 
 /// A decision, ready to be used and told.
 #[derive(Debug)]
@@ -35,6 +48,7 @@ impl Chosen {
         report.predicted_s = Some(elapsed_s + self.decided.after.epoch_s());
         report.predicted_raw_s = Some(elapsed_s + self.decided.before.epoch_s());
         report.predicted = Some(self.decided.after.into());
+        report.once = self.decided.after.epoch_s() / self.decided.lasting.epoch_s().max(1e-9);
         report.rates = Some(self.resources.into());
     }
 }
@@ -64,13 +78,19 @@ impl Splitter {
         expected: Option<&[Expected]>,
         resources: &Resources,
     ) -> Result<(SplitPolicy, Decided), String> {
-        // Published policies know of nothing that is kept.
-        let shared = if matches!(self.options.mode, SplitMode::Auto | SplitMode::Policy(SplitPolicy::Best)) {
-            1.0 / EPOCHS
-        } else {
-            1.0
+        let Some(pipeline) = &self.pipeline else { return Err("there is no recipe".into()) };
+        // Copies, so that the threads that measure are not held up.
+        let state = self.lock();
+        let known = Known {
+            pictures: state.pictures.clone(),
+            profile: state.profile.clone(),
+            same_machine: state.same_machine,
+            beside_s: if self.is_ours() { state.beside_s() } else { [0.0; 2] },
+            room: state.pixels.free_bytes(),
         };
-        let candidates = self.candidates(epoch, order, expected, shared)?;
+        drop(state);
+        let parts = if self.is_ours() { self.parts(pipeline, &known, order) } else { Vec::new() };
+        let candidates = self.candidates(pipeline, &known, epoch, order, expected, &parts)?;
         let decide = |policy| decide(policy, &candidates, resources, ROLES).map_err(|e| e.to_string());
         let (policy, decided) = if let SplitMode::Policy(policy) = self.options.mode {
             (policy, decide(policy)?)
@@ -85,43 +105,69 @@ impl Splitter {
                 (SplitPolicy::None, none)
             }
         };
-        let once_s = self.once_s(epoch, order, &decided.stages, 1.0 - shared);
-        let local_s = if self.lock().same_machine { once_s } else { 0.0 };
+        let once_s = self.once_s(pipeline, &known, epoch, order, &decided.stages, &parts);
+        let local_s = if known.same_machine { once_s } else { 0.0 };
         Ok((policy, decided.with_once(policy, once_s, local_s, resources)))
     }
 
-    /// CPU seconds of the node that other epochs were charged with, and that fall due in this one.
-    fn once_s(&self, epoch: u64, order: &[u32], stages: &[u8], part: f64) -> f64 {
-        let (Some(pipeline), true) = (&self.pipeline, part > 0.0) else { return 0.0 };
-        let guard = self.lock();
-        let (pictures, profile) = (&guard.pictures, &guard.profile);
-        let due = |(&id, &stage): (&u32, &u8)| {
-            let id = SampleId(id);
-            if pictures.was_decoded(id) || !Stage::from_u8(stage).is_some_and(is_decoded) {
-                return 0.0;
-            }
-            let draw = Draw { seed: self.seed, epoch, sample: id };
-            let shape = Splitter::shape(pictures, pipeline, draw, self.raw_bytes(id));
-            let first_s = profile.choices(&shape, &[stage]).last().map_or(0.0, |choice| choice.upstream_s);
-            (first_s - profile.again_s(&shape, stage).unwrap_or(first_s)).max(0.0)
-        };
-        part * order.iter().zip(stages).map(due).sum::<f64>()
+    /// Whether the decision is ours: published policies know of nothing that is kept.
+    fn is_ours(&self) -> bool {
+        matches!(self.options.mode, SplitMode::Auto | SplitMode::Policy(SplitPolicy::Best))
     }
 
-    /// All forms of all samples. Of what the node does once for a picture this epoch is charged with the part `shared`.
+    /// Of what the node does once for each picture, the part that this epoch is charged with: nothing where that is done, all of
+    /// it where the picture would find no room.
+    fn parts(&self, pipeline: &Pipeline, known: &Known, order: &[u32]) -> Vec<f32> {
+        let mut room = known.room;
+        let one = |&id: &u32| {
+            let id = SampleId(id);
+            if known.pictures.was_decoded(id) {
+                return 0.0;
+            }
+            let facts = known.pictures.of(id, self.raw_bytes(id));
+            let bytes = pipeline.stage_bytes(Stage::Decoded, facts.width, facts.height).unwrap_or(u64::MAX);
+            let fits = bytes <= room;
+            room -= if fits { bytes } else { 0 };
+            if fits { 1.0 / EPOCHS } else { 1.0 }
+        };
+        order.iter().map(one).collect()
+    }
+
+    /// CPU seconds of the node that other epochs are charged with, and that fall due in this one.
+    fn once_s(
+        &self,
+        pipeline: &Pipeline,
+        known: &Known,
+        epoch: u64,
+        order: &[u32],
+        stages: &[u8],
+        parts: &[f32],
+    ) -> f64 {
+        let due = |((&id, &stage), &part): ((&u32, &u8), &f32)| {
+            if part == 0.0 || part >= 1.0 || !Stage::from_u8(stage).is_some_and(is_decoded) {
+                return 0.0;
+            }
+            let draw = Draw { seed: self.seed, epoch, sample: SampleId(id) };
+            let shape = Splitter::shape(&known.pictures, pipeline, draw, self.raw_bytes(draw.sample));
+            let first_s =
+                known.profile.choices(&shape, &[stage]).last().map_or(0.0, |choice| choice.upstream_s);
+            let again_s = known.profile.again_s(&shape, stage).unwrap_or(first_s);
+            f64::from(1.0 - part) * (first_s - again_s).max(0.0)
+        };
+        order.iter().zip(stages).zip(parts).map(due).sum()
+    }
+
+    /// All forms of all samples; without `parts` the node does everything every time.
     fn candidates(
         &self,
+        pipeline: &Pipeline,
+        known: &Known,
         epoch: u64,
         order: &[u32],
         expected: Option<&[Expected]>,
-        shared: f64,
+        parts: &[f32],
     ) -> Result<Candidates, String> {
-        let Some(pipeline) = &self.pipeline else { return Err("there is no recipe".into()) };
-        // Copies, so that the threads that measure are not held up.
-        let guard = self.lock();
-        let (pictures, profile) = (guard.pictures.clone(), guard.profile.clone());
-        let (same_machine, per_byte_s) = (guard.same_machine, guard.per_byte_s());
-        drop(guard);
+        let Known { pictures, profile, same_machine, beside_s: [per_byte_s, sample_s], .. } = known;
         let mut stages: Vec<u8> = STAGES.map(|stage| stage as u8).to_vec();
         stages.extend(self.options.lossy.then_some(Stage::Lossy as u8));
         let mut candidates = Candidates::with_capacity(order.len(), stages.len() + 1);
@@ -130,7 +176,7 @@ impl Splitter {
             let id = SampleId(id);
             let raw_bytes = self.raw_bytes(id);
             let draw = Draw { seed: self.seed, epoch, sample: id };
-            let shape = Splitter::shape(&pictures, pipeline, draw, raw_bytes);
+            let shape = Splitter::shape(pictures, pipeline, draw, raw_bytes);
             let choices = profile.choices(&shape, &stages);
             let expected = expected.map_or(Expected::Missed, |expected| expected[at]);
             let can_cut = pictures.of(id, raw_bytes).can_cut;
@@ -149,15 +195,15 @@ impl Splitter {
                 // The node would send it raw.
                 let pointless = matches!(stage, Stage::Cut | Stage::Packed) && bytes >= f64::from(raw_bytes);
                 if !(pointless || stage == Stage::Cut && !can_cut) {
-                    let again_s = profile.again_s(&shape, choice.stage).filter(|_| is_decoded(stage));
-                    let part = if pictures.was_decoded(id) { 0.0 } else { shared };
-                    let upstream_s = again_s.map_or(choice.upstream_s, |again_s| {
-                        again_s + part * (choice.upstream_s - again_s).max(0.0)
+                    let part = parts.get(at).copied().filter(|part| *part < 1.0 && is_decoded(stage));
+                    let again_s = part.and_then(|part| Some((part, profile.again_s(&shape, choice.stage)?)));
+                    let upstream_s = again_s.map_or(choice.upstream_s, |(part, again_s)| {
+                        again_s + f64::from(part) * (choice.upstream_s - again_s).max(0.0)
                     });
-                    // On one machine the node's work is done by the cores that do ours, and so is moving bytes.
-                    let shared_s = if same_machine { upstream_s } else { 0.0 };
+                    // On one machine the node's work is done by the cores that do ours, and so are moving bytes and the model's.
+                    let shared_s = if *same_machine { upstream_s } else { 0.0 };
                     let moved = if expected == Expected::Here { 0.0 } else { bytes };
-                    let local_s = choice.local_s + shared_s + per_byte_s * moved;
+                    let local_s = choice.local_s + shared_s + per_byte_s * moved + sample_s;
                     kept.push(Choice { bytes, local_s, upstream_s, ..*choice });
                 }
             }

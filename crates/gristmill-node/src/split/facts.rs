@@ -13,6 +13,42 @@ const DECODED: u8 = 2;
 /// What a picture looks like as long as none was seen: pixels per byte, and width over height.
 const USUAL: (f64, f64) = (2.0, 4.0 / 3.0);
 
+/// What the node keeps of decoded pictures, as far as that can be known from here: whoever comes first stays.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pixels {
+    bytes: u64,
+    bytes_max: u64,
+    /// How often the client had connected: another node, or one that began anew, keeps nothing of it.
+    connects: u64,
+}
+
+impl Pixels {
+    /// A node that keeps so much.
+    pub(super) fn new(bytes_max: u64) -> Pixels {
+        Pixels { bytes: 0, bytes_max, connects: 0 }
+    }
+
+    /// What is free.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.bytes)
+    }
+
+    /// Takes room for a picture, if there is some.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        let fits = bytes <= self.free_bytes();
+        self.bytes += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// Whether the node has to be believed to have begun anew, which it is told of once.
+    pub(super) fn began_anew(&mut self, connects: u64) -> bool {
+        let anew = self.connects != connects && self.connects > 0;
+        self.connects = connects;
+        self.bytes = if anew { 0 } else { self.bytes };
+        anew
+    }
+}
+
 /// The pictures of a data set, as far as they were seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pictures {
@@ -59,6 +95,11 @@ impl Pictures {
     /// Whether the node has decoded it, and may have kept it.
     pub(super) fn was_decoded(&self, id: SampleId) -> bool {
         self.marks.get(id.0 as usize).is_some_and(|marks| marks & DECODED != 0)
+    }
+
+    /// Nobody has decoded any of them.
+    pub(super) fn forget_decoded(&mut self) {
+        self.marks.iter_mut().for_each(|marks| *marks &= !DECODED);
     }
 
     /// The node has decoded it.
@@ -109,5 +150,16 @@ mod tests {
         pictures.decoded(SampleId(99));
         assert!(pictures.was_decoded(SampleId(3)) && !pictures.of(SampleId(3), 1).can_cut);
         assert!(![4, 99].into_iter().any(|id| pictures.was_decoded(SampleId(id))));
+        pictures.forget_decoded();
+        assert!(!pictures.was_decoded(SampleId(3)) && !pictures.of(SampleId(3), 1).can_cut);
+    }
+
+    #[test]
+    fn a_node_keeps_what_fits_until_it_begins_anew() {
+        let mut pixels = Pixels::new(100);
+        assert!(!pixels.began_anew(1), "the first connection is no news");
+        assert_eq!([60, 60, 40].map(|bytes| pixels.take(bytes)), [true, false, true]);
+        assert!(!pixels.began_anew(1) && pixels.free_bytes() == 0);
+        assert!(pixels.began_anew(2) && pixels.free_bytes() == 100);
     }
 }

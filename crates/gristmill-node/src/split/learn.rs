@@ -70,8 +70,12 @@ impl Splitter {
         let mut known = self.lock();
         // Many that come prepared were never seen raw.
         let again = is_decoded(stage) && known.pictures.was_decoded(draw.sample);
-        if is_decoded(stage) {
-            known.pictures.decoded(draw.sample);
+        if is_decoded(stage) && !again {
+            let facts = known.pictures.of(draw.sample, raw_bytes);
+            let size = pipeline.stage_bytes(Stage::Decoded, facts.width, facts.height);
+            if size.is_some_and(|size| known.pixels.take(size)) {
+                known.pictures.decoded(draw.sample);
+            }
         }
         if !known.pictures.knows(draw.sample) {
             return;

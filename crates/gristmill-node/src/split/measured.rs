@@ -72,6 +72,11 @@ impl Measured {
         self.consumer_ns.fetch_add(took.as_nanos() as u64, Relaxed);
     }
 
+    /// Samples that the consumer had.
+    pub(super) fn consumed_samples(&self) -> u64 {
+        self.consumed.load(Relaxed)
+    }
+
     /// Samples that a stage was wished for.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted.load(Relaxed)

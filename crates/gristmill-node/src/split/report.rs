@@ -106,6 +106,8 @@ pub struct SplitReport {
     pub predicted: Option<Seconds>,
     /// How fast the resources were.
     pub rates: Option<Rates>,
+    /// How many times longer it was to take because of what is done once, such as decoding pictures that the node keeps.
+    pub once: f64,
     /// If it began inside an epoch that a steering left unsplit: what it was to bring, and what it brought.
     pub begun: Option<Begun>,
     /// Samples that were measured for the profile so far.

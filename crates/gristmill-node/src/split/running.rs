@@ -65,6 +65,10 @@ pub(crate) struct Running {
     /// A split that began inside this epoch, and the sample that its trial begins with.
     trial: Mutex<Option<Trial>>,
     trial_at: AtomicU64,
+    /// What it took before that, per sample; and how many times longer it is to take than later ones.
+    unsplit_s: Mutex<Option<f64>>,
+    once: f64,
+    calibration_ns: u64,
     started: Instant,
     /// CPU time of ops here and of the consumer, and the clocks when it began.
     local_ns: AtomicU64,
@@ -92,6 +96,7 @@ impl Running {
     ) -> Running {
         // What is decided already needs no thread.
         let decided = !matches!(table, Table::Raw) || client.is_none();
+        let (once, calibration_ns) = (report.once, splitter.calibration_ns.load(Relaxed));
         Running {
             splitter,
             epoch,
@@ -105,6 +110,9 @@ impl Running {
             finished: AtomicU64::new(0),
             trial: Mutex::new(None),
             trial_at: AtomicU64::new(u64::MAX),
+            unsplit_s: Mutex::new(None),
+            once,
+            calibration_ns,
             started: Instant::now(),
             local_ns: AtomicU64::new(0),
             consumer_ns: AtomicU64::new(0),
@@ -236,17 +244,18 @@ impl Running {
         let measured = &self.measured;
         if self.asked.load(Relaxed) >= self.order.len() as u64 && !self.order.is_empty() {
             let mut trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
-            let each_s = self.started.elapsed().as_secs_f64() / self.order.len() as f64;
-            let (each_s, split) = match trial.as_mut() {
-                // Half of it was split: what counts is what a sample took without.
-                Some(trial) => {
-                    trial.ended(self.finished.load(Relaxed), Instant::now());
-                    (trial.unsplit_s, false)
-                }
-                None => (each_s, measured.wanted() > 0),
-            };
+            trial.iter_mut().for_each(|trial| trial.ended(self.finished.load(Relaxed), Instant::now()));
             drop(trial);
-            self.splitter.lock().undo.took(self.epoch, each_s, split);
+            let each_s = self.started.elapsed().as_secs_f64() / self.order.len() as f64;
+            let unsplit_s = *self.unsplit_s.lock().unwrap_or_else(PoisonError::into_inner);
+            let undo = &mut self.splitter.lock().undo;
+            match unsplit_s {
+                // A part of it was split: what counts is what a sample took without.
+                Some(unsplit_s) => undo.took(self.epoch, unsplit_s, false),
+                // What is done once is not held against it.
+                None if measured.wanted() > 0 => undo.took(self.epoch, each_s / self.once.max(1.0), true),
+                None => undo.took(self.epoch, each_s, false),
+            }
         }
         self.splitter.learn(measured.link_bytes_per_s(), tight, measured.accelerator_samples_per_s());
         self.splitter.learn_beside(self.beside());
@@ -256,8 +265,14 @@ impl Running {
     fn beside(&self) -> Option<Beside> {
         let (upstream_s, bytes) = self.measured.moved();
         let seconds = |ns: &AtomicU64| ns.load(Relaxed) as f64 / 1e9;
-        let ops_s = seconds(&self.local_ns) + upstream_s;
-        self.clocks.beside(Done { ops_s, consumer_s: seconds(&self.consumer_ns), bytes })
+        let calibration_ns = self.splitter.calibration_ns.load(Relaxed) - self.calibration_ns;
+        let ops_s = seconds(&self.local_ns) + upstream_s + calibration_ns as f64 / 1e9;
+        self.clocks.beside(Done {
+            ops_s,
+            consumer_s: seconds(&self.consumer_ns),
+            samples: self.measured.consumed_samples(),
+            bytes,
+        })
     }
 
     /// What was done so far, in an epoch that took so long.
@@ -274,6 +289,9 @@ impl Running {
     /// Decides for what was not asked for yet; none if the epoch is over or nothing can be said.
     fn redecide(&self, client: &Client) -> Option<()> {
         let ready = client.ready().ok()?;
+        if self.splitter.may_undo() && self.splitter.lock().undo.bars(self.epoch).is_some() {
+            return None;
+        }
         let finished = self.finished.load(Relaxed);
         let taken_s = self.started.elapsed().as_secs_f64() / finished.max(1) as f64;
         let (link, accelerator) =
@@ -281,6 +299,7 @@ impl Running {
         // What is asked for from now on says nothing of how fast the link is.
         self.splitter.learn(link, true, None);
         self.splitter.learn_beside(self.beside());
+        let link = link.or(self.splitter.lock().link());
         let resources = self.splitter.resources(link, accelerator, ready)?;
         let asked = self.asked.load(Relaxed);
         let rest = self.order.get(asked as usize..)?;
@@ -294,6 +313,7 @@ impl Running {
         chosen.tell(&mut report, self.started.elapsed().as_secs_f64());
         report.reason = format!("after {} samples: {}", self.order.len() - rest.len(), report.reason);
         drop(report);
+        *self.unsplit_s.lock().unwrap_or_else(PoisonError::into_inner) = Some(taken_s);
         if self.held == Held::UntilItPays {
             *self.trial.lock().unwrap_or_else(PoisonError::into_inner) = trial;
             self.trial_at.store(asked, Relaxed);
@@ -306,7 +326,9 @@ impl Running {
 /// Waits until enough of a long first epoch was measured, and decides for the rest of it.
 fn decide_for_the_rest(running: &Weak<Running>, client: &Client) {
     while let Some(running) = running.upgrade().filter(|running| !running.over.load(Relaxed)) {
-        if running.splitter.knows_enough(running.order.len()) {
+        let enough = running.splitter.enough(running.order.len());
+        let measured = running.finished.load(Relaxed) >= enough;
+        if measured && running.splitter.knows_enough(enough) && running.splitter.is_calibrated().is_ok() {
             running.redecide(client);
             return;
         }

@@ -5,7 +5,7 @@
 //! report says why.
 
 use super::beside::Beside;
-use super::facts::Pictures;
+use super::facts::{Pictures, Pixels};
 use super::running::{Running, Table};
 use super::strata::Strata;
 use super::undo::Undo;
@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::client::{Address, Client, Ready};
 use crate::cores;
 use crate::dataset::DataSet;
+use crate::serve::ServeOptions;
 use crate::steer::WhatIf;
 use crate::{Error, Result};
 use futures::executor::block_on;
@@ -48,12 +49,16 @@ pub(crate) struct Splitter {
     calibrated: Condvar,
     /// Bytes that came over the link beside an epoch and were not counted to its rate yet.
     pub(super) beside_bytes: AtomicU64,
+    /// CPU time of the ops, here and on the node, of learning how fast the node is.
+    pub(super) calibration_ns: AtomicU64,
 }
 
 /// What changes.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) pictures: Pictures,
+    /// What the node keeps of them.
+    pub(super) pixels: Pixels,
     pub(super) strata: Strata,
     pub(super) profile: Profile,
     /// Samples whose pictures are known, for the calibration to pick from.
@@ -87,7 +92,7 @@ pub(super) enum Calibration {
 
 impl State {
     /// Bytes per second of the link, if anybody knows.
-    fn link(&self) -> Option<f64> {
+    pub(super) fn link(&self) -> Option<f64> {
         self.link_bytes_per_s.or(self.link_looked_at)
     }
 
@@ -97,9 +102,11 @@ impl State {
         cores::left(threads_cores, cores::all() as f64, others)
     }
 
-    /// CPU seconds of this machine's cores for a byte that crosses the link.
-    pub(super) fn per_byte_s(&self) -> f64 {
-        self.beside.filter(|_| self.same_machine).map_or(0.0, |beside| beside.per_byte_s)
+    /// CPU seconds of this machine's cores for a byte that crosses the link, and for training a sample.
+    pub(super) fn beside_s(&self) -> [f64; 2] {
+        self.beside
+            .filter(|_| self.same_machine)
+            .map_or([0.0; 2], |beside| [beside.per_byte_s, beside.sample_s])
     }
 }
 
@@ -142,6 +149,8 @@ impl Splitter {
         let Ground { set, recipe, pipeline, pixels_max, seed, threads } = ground;
         let state = State {
             pictures: Pictures::default(),
+            // A node that was given more or less says so by how long pictures take that come again.
+            pixels: Pixels::new(ServeOptions::default().op_pixels_bytes_max),
             strata: Strata::new(set.catalog().sizes()?),
             profile: Profile::new(Stage::Raw as u8),
             seen: Vec::new(),
@@ -166,6 +175,7 @@ impl Splitter {
             state: Mutex::new(state),
             calibrated: Condvar::new(),
             beside_bytes: AtomicU64::new(0),
+            calibration_ns: AtomicU64::new(0),
         })))
     }
 
@@ -264,19 +274,21 @@ impl Splitter {
         let (before, samples) = (decided.before, some.len() as f64);
         // On one machine the decision counts what the node takes as taken here.
         let state = self.lock();
-        let (same_machine, per_byte_s) = (state.same_machine, state.per_byte_s());
+        let (same_machine, [per_byte_s, sample_s]) = (state.same_machine, state.beside_s());
         drop(state);
         let of = |after: Times| {
             let upstream_s = after.upstream_s * resources.upstream_cores / samples;
             let counted_s = if same_machine { upstream_s } else { 0.0 };
             let bytes = [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples);
             let local_s = |local_s: f64, counted_s: f64, bytes: f64| {
-                (local_s * resources.local_cores / samples - counted_s - per_byte_s * bytes).max(1e-9)
+                let beside_s = counted_s + per_byte_s * bytes + sample_s;
+                (local_s * resources.local_cores / samples - beside_s).max(1e-9)
             };
             WhatIf {
                 upstream_s,
                 same_machine,
                 per_byte_s,
+                sample_s,
                 bytes,
                 local_s: [
                     local_s(before.local_s, 0.0, bytes[0]),
@@ -303,13 +315,19 @@ impl Splitter {
         let limits = Limits { pixels_max: self.pixels_max, ..pipeline.limits() };
         let ready = block_on(client.prepare(recipe, limits));
         let ready = ready.map_err(|error| format!("everything comes raw: {error}"))?;
+        let connects = client.counts().connects;
+        let mut state = self.lock();
+        if state.pixels.began_anew(connects) {
+            state.pictures.forget_decoded();
+        }
+        drop(state);
         let is_here = || Address::parse(client.url()).is_ok_and(|address| address.is_here());
         self.lock().same_machine = self.options.same_machine.unwrap_or_else(is_here);
         Ok((client, ready))
     }
 
     /// Whether the clock may overrule the decision: not for policies that were published, nor over a link whose rate was given.
-    fn may_undo(&self) -> bool {
+    pub(super) fn may_undo(&self) -> bool {
         let ours = matches!(self.options.mode, SplitMode::Auto | SplitMode::Policy(SplitPolicy::Best));
         ours && self.options.link_bytes_per_s.is_none()
     }
@@ -365,8 +383,7 @@ impl Splitter {
     }
 
     /// Whether that many were measured, and some of every size.
-    pub(super) fn knows_enough(&self, samples: usize) -> bool {
-        let wanted = self.enough(samples);
+    pub(super) fn knows_enough(&self, wanted: u64) -> bool {
         self.profiled() >= wanted && self.lock().strata.has((wanted / STRATUM_PART).max(1))
     }
 
@@ -402,7 +419,7 @@ impl Splitter {
     }
 
     /// Whether it is known how fast the node is; an attempt that is under way is waited for, but not for long.
-    fn is_calibrated(&self) -> std::result::Result<(), String> {
+    pub(super) fn is_calibrated(&self) -> std::result::Result<(), String> {
         let state = self.lock();
         let waits = |state: &mut State| state.calibration == Calibration::UnderWay;
         let waited = self.calibrated.wait_timeout_while(state, CALIBRATION_WAIT, waits);

@@ -169,11 +169,11 @@ impl Steering {
         let link = if state.can_split { "the link" } else { "the store" };
         let spent = busy_s() - state.cpu_s;
         state.sheet = if complete { Sheet::new(report, spent, link) } else { None };
-        state.knows |= complete;
         // An epoch that was read in two ways says nothing of either by its length.
-        let begun = report.split.as_ref().and_then(|split| split.begun);
-        if let Some(begun) = begun.filter(|_| state.sheet.take().is_some()) {
-            state.begun = Some((report.epoch, begun));
+        let begun = report.split.as_ref().and_then(|split| split.begun).filter(|_| complete);
+        state.knows |= state.sheet.is_some() || begun.is_some_and(|begun| begun.measured.is_some());
+        if let Some(begun) = begun {
+            (state.sheet, state.begun) = (None, Some((report.epoch, begun)));
         }
     }
 
@@ -185,11 +185,20 @@ impl Steering {
 
 /// Hands the pilot a split that began inside an epoch. What was not measured is forgotten.
 fn tried(pilot: &mut Pilot, epoch: u64, begun: Begun) -> Vec<pilot::Decision> {
-    let Begun { after, limit, predicted, lasting, measured } = begun;
+    let Begun { after, limit, unsplit_s, predicted, lasting, measured } = begun;
     let later =
         if lasting > predicted * 1.05 { format!(" ({lasting:.2}x in later epochs)") } else { String::new() };
     let cause = format!("after {after} samples the {limit} is the limit{later}");
-    let tried = |measured| Tried { epoch, knob: "split", to: 1, predicted, measured, lasting, cause: &cause };
+    let tried = |measured| Tried {
+        epoch,
+        knob: "split",
+        to: 1,
+        before_s: unsplit_s,
+        predicted,
+        measured,
+        lasting,
+        cause: &cause,
+    };
     measured.map_or_else(Vec::new, |measured| pilot.tried(tried(measured)))
 }
 
@@ -307,6 +316,7 @@ mod tests {
                     upstream_s: 0.0,
                     same_machine: false,
                     per_byte_s: 0.0,
+                    sample_s: 0.0,
                 }; 2],
             )
         };

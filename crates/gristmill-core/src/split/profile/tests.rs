@@ -160,6 +160,8 @@ fn what_comes_again_is_a_figure_of_its_own() {
     assert!((profile.again_s(&shape, 3).unwrap() - 1e-5).abs() < 1e-6);
     let still = profile.choices(&shape, &[3])[1].upstream_s;
     assert!((still - first).abs() < 1e-12, "the first time takes what it took");
+    let other = profile.again_s(&shape, 1).unwrap();
+    assert!(other < 0.01 * profile.choices(&shape, &[1])[1].upstream_s, "{other}");
 }
 
 #[test]

@@ -164,13 +164,36 @@ fn what_changes_by_itself_is_not_counted_for_or_against_a_move() {
 #[test]
 fn what_pays_later_may_cost_at_first() {
     let forecast = |at: &[usize]| [Forecast::from(1.0), Forecast { next_s: 1.1, lasting_s: 0.5 }][at[0]];
-    for (measured, action) in [(1.1, Action::Kept), (1.5, Action::Undone)] {
+    let again = |_: &[usize]| None::<f64>;
+    for (first, second, action) in [(1.1, 0.5, Action::Kept), (1.1, 1.2, Action::Undone)] {
         let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
         let moved = pilot.observe(seen(0, 1.0), |at| Some(forecast(at))).remove(0);
         assert!(moved.action == Action::Moved && (moved.predicted - 1.0 / 1.1).abs() < 1e-9, "{moved}");
-        let judged = pilot.observe(seen(1, measured), |_| None::<f64>).remove(0);
-        assert_eq!(judged.action, action, "{judged}");
+        assert!(moved.reason.ends_with("(2.00x in later epochs)"), "{moved}");
+        assert!(pilot.observe(seen(1, first), again).is_empty(), "the next epoch is its trial, too");
+        let judged = pilot.observe(seen(2, second), again).remove(0);
+        assert_eq!((judged.action, judged.since), (action, 1), "{judged}");
+        assert!((judged.predicted - 2.0).abs() < 1e-9, "{judged}");
     }
+    // What costs too much at once has no second.
+    let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
+    pilot.observe(seen(0, 1.0), |at| Some(forecast(at)));
+    assert_eq!(pilot.observe(seen(1, 2.5), again).remove(0).action, Action::Undone);
+    // Inside an epoch it is the same.
+    let mut pilot = bad_start();
+    let tried = Tried {
+        epoch: 0,
+        knob: "split",
+        to: 1,
+        before_s: 0.1,
+        predicted: 0.9,
+        measured: 0.8,
+        lasting: 3.0,
+        cause: "",
+    };
+    assert_eq!(pilot.tried(tried).len(), 1);
+    let judged = pilot.observe(seen(1, 0.04), again).remove(0);
+    assert_eq!((judged.action, judged.measured.map(|times| times.round())), (Action::Kept, Some(3.0)));
     // The same without anything to come is not even tried.
     let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
     assert!(pilot.observe(seen(0, 1.0), |at| Some([1.0, 1.1][at[0]])).is_empty());
@@ -182,6 +205,7 @@ fn a_move_inside_an_epoch_has_had_its_trial() {
         epoch: 0,
         knob: "split",
         to: 1,
+        before_s: 0.1,
         predicted: 2.0,
         measured,
         lasting: 2.0,
