@@ -55,16 +55,22 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
                 }
             }
             let ask = Ask { id, cold: work.cold.contains(id) };
+            let seed = work.seed(claim.batch, claim.slots.start);
+            let wish = work.split.as_ref().filter(|_| !whole).and_then(|split| split.wish(id, seed));
+            let past =
+                wish.is_some() && !ask.cold && work.split.as_ref().is_some_and(|split| split.is_past(id));
             if !work.held.any()
+                && !past
                 && let Some(served) = access.and_then(|access| access.at_hand(ask))
             {
                 let got = Ok(work.note(served, Duration::ZERO));
                 work.arrived(Fetched { claim, got, cost });
                 continue;
             }
-            let seed = work.seed(claim.batch, claim.slots.start);
-            let wish = work.split.as_ref().filter(|_| !whole).and_then(|split| split.wish(id, seed));
             if let Some(split) = &work.split {
+                if past {
+                    split.passed();
+                }
                 if reads.is_empty() {
                     split.idle();
                 }
@@ -73,9 +79,9 @@ async fn drive(work: &Work, set: &DataSet, access: Option<&dyn Access>) {
             reads.push(async move {
                 let start = Instant::now();
                 let staged = match (access, wish) {
-                    (Some(access), Some(wish)) => access.fetch_staged(ask, wish).await,
+                    (Some(access), Some(wish)) if !past => access.fetch_staged(ask, wish).await,
+                    (_, Some(wish)) => set.read_staged(id, wish).await,
                     (Some(access), None) => access.fetch(ask).await.map(Staged::raw),
-                    (None, Some(wish)) => set.read_staged(id, wish).await,
                     (None, None) => {
                         let served = |(bytes, tier)| Served { id, bytes, tier };
                         set.read_from(id).await.map(served).map(Staged::raw)

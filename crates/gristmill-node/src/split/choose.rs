@@ -3,7 +3,7 @@
 use super::facts::Pictures;
 use super::learn::is_decoded;
 use super::report::SplitReport;
-use super::running::Table;
+use super::running::{PAST, Table};
 use super::splitter::Splitter;
 use super::{Expected, SplitMode};
 use gristmill_core::SampleId;
@@ -29,6 +29,8 @@ struct Known {
     beside_s: [f64; 2],
     /// Bytes of pictures that the node may still keep.
     room: u64,
+    /// Whether what is here may come prepared all the same: decoding it every time can take longer.
+    past: bool,
 }
 
 /// A decision, ready to be used and told.
@@ -64,8 +66,9 @@ impl Splitter {
     ) -> Result<Chosen, String> {
         let (policy, decided) = self.decided(epoch, order, expected, &resources)?;
         let mut table = vec![Stage::Raw as u8; self.set.catalog().len() as usize];
-        for (&id, &stage) in order.iter().zip(&decided.stages) {
-            table[id as usize] = stage;
+        for (at, (&id, &stage)) in order.iter().zip(&decided.stages).enumerate() {
+            let here = expected.is_some_and(|expected| expected[at] == Expected::Here);
+            table[id as usize] = if here && stage != Stage::Raw as u8 { stage | PAST } else { stage };
         }
         Ok(Chosen { table: Table::Each(table), decided, policy, resources })
     }
@@ -87,6 +90,7 @@ impl Splitter {
             same_machine: state.same_machine,
             beside_s: if self.is_ours() { state.beside_s() } else { [0.0; 2] },
             room: state.pixels.free_bytes(),
+            past: self.is_ours() && self.set.upstream().is_some() && self.set.held().is_none(),
         };
         drop(state);
         let parts = if self.is_ours() { self.parts(pipeline, &known, order) } else { Vec::new() };
@@ -183,12 +187,14 @@ impl Splitter {
             kept.clear();
             for choice in choices.iter() {
                 let Some(stage) = Stage::from_u8(choice.stage) else { continue };
-                if stage != Stage::Raw && expected != Expected::Missed {
+                let past = known.past && expected == Expected::Here;
+                if stage != Stage::Raw && expected != Expected::Missed && !past {
                     continue;
                 }
                 // What follows from the recipe need not be estimated.
                 let exact = pipeline.stage_bytes(stage, shape.width, shape.height);
                 let bytes = match stage {
+                    Stage::Raw if past => 0.0,
                     Stage::Cropped | Stage::Finished => exact.map_or(choice.bytes, |bytes| bytes as f64),
                     _ => choice.bytes,
                 };
@@ -202,7 +208,7 @@ impl Splitter {
                     });
                     // On one machine the node's work is done by the cores that do ours, and so are moving bytes and the model's.
                     let shared_s = if *same_machine { upstream_s } else { 0.0 };
-                    let moved = if expected == Expected::Here { 0.0 } else { bytes };
+                    let moved = if expected == Expected::Here && !past { 0.0 } else { bytes };
                     let local_s = choice.local_s + shared_s + per_byte_s * moved + sample_s;
                     kept.push(Choice { bytes, local_s, upstream_s, ..*choice });
                 }
@@ -210,7 +216,7 @@ impl Splitter {
             if kept.is_empty() {
                 return Err("too few samples were measured to decide anything".into());
             }
-            candidates.push(if expected == Expected::Here { 0.0 } else { 1.0 }, &kept);
+            candidates.push(if expected == Expected::Here && !known.past { 0.0 } else { 1.0 }, &kept);
         }
         Ok(candidates)
     }

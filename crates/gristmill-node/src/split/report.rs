@@ -106,6 +106,8 @@ pub struct SplitReport {
     pub predicted: Option<Seconds>,
     /// How fast the resources were.
     pub rates: Option<Rates>,
+    /// Samples that a cache here has and that came prepared all the same, since decoding them here would take longer.
+    pub past: u64,
     /// How many times longer it was to take because of what is done once, such as decoding pictures that the node keeps.
     pub once: f64,
     /// If it began inside an epoch that a steering left unsplit: what it was to bring, and what it brought.
@@ -133,6 +135,14 @@ impl fmt::Display for SplitReport {
             for StageUse { stage, samples, bytes, .. } in self.stages.iter().filter(|used| used.samples > 0) {
                 write!(f, "; {samples} {} ({:.1} MB)", stage.name(), *bytes as f64 / 1e6)?;
             }
+        }
+        if self.past > 0 {
+            let noun = if self.past == 1 { "sample" } else { "samples" };
+            write!(
+                f,
+                "\n    {} {noun} of the cache came prepared: decoding here would take longer",
+                self.past
+            )?;
         }
         if self.calibration_bytes > 0 {
             let beside = self.calibration_bytes as f64 / 1e6;

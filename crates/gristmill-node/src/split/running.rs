@@ -26,6 +26,9 @@ const HEADER_BYTES: u64 = 64;
 /// How often the thread of a long first epoch looks whether enough was measured.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Beside the stage of a sample that is here: it is to come prepared all the same.
+pub(super) const PAST: u8 = 0x80;
+
 /// The stage of every sample.
 #[derive(Debug)]
 pub(super) enum Table {
@@ -41,9 +44,14 @@ impl Table {
             Table::Raw => Stage::Raw,
             Table::All(stage) => *stage,
             Table::Each(stages) => {
-                stages.get(id.0 as usize).and_then(|stage| Stage::from_u8(*stage)).unwrap_or(Stage::Raw)
+                let stage = stages.get(id.0 as usize).and_then(|stage| Stage::from_u8(*stage & !PAST));
+                stage.unwrap_or(Stage::Raw)
             }
         }
+    }
+
+    fn is_past(&self, id: SampleId) -> bool {
+        matches!(self, Table::Each(stages) if stages.get(id.0 as usize).is_some_and(|stage| stage & PAST != 0))
     }
 }
 
@@ -73,6 +81,8 @@ pub(crate) struct Running {
     /// CPU time of ops here and of the consumer, and the clocks when it began.
     local_ns: AtomicU64,
     consumer_ns: AtomicU64,
+    /// Samples that were here and came prepared all the same.
+    passed: AtomicU64,
     clocks: Clocks,
     /// Whether the thread that learns about the node was started.
     learning: AtomicBool,
@@ -116,6 +126,7 @@ impl Running {
             started: Instant::now(),
             local_ns: AtomicU64::new(0),
             consumer_ns: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
             clocks: Clocks::read(),
             learning: AtomicBool::new(decided),
             over: AtomicBool::new(false),
@@ -131,6 +142,16 @@ impl Running {
         let bytes_max = self.splitter.bytes_max(stage, id);
         let bytes_max = bytes_max.min(u32::try_from(self.raw_bytes_max).unwrap_or(u32::MAX));
         Some(Wish { stage, epoch: self.epoch, seed, bytes_max })
+    }
+
+    /// Whether a sample that is here is to come prepared all the same.
+    pub(crate) fn is_past(&self, id: SampleId) -> bool {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).is_past(id)
+    }
+
+    /// One did.
+    pub(crate) fn passed(&self) {
+        self.passed.fetch_add(1, Relaxed);
     }
 
     /// What a sample may take of the memory for samples on their way.
@@ -281,6 +302,7 @@ impl Running {
         self.measured.fill(&mut report);
         report.measured_s = wall_s;
         report.begun = self.trial.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Trial::told);
+        report.past = self.passed.load(Relaxed);
         report.profiled = self.splitter.profiled();
         report.calibration_bytes = self.splitter.lock().calibration_bytes;
         report
