@@ -16,7 +16,7 @@ pub(super) struct Beside {
     /// Cores that others have.
     pub(super) cores: f64,
     /// CPU seconds of the consumer per sample.
-    pub(super) sample_s: f64,
+    pub(super) step_cpu_s: f64,
     /// CPU seconds per byte that crosses the link.
     pub(super) per_byte_s: f64,
 }
@@ -26,7 +26,7 @@ impl Beside {
     pub(super) fn mean(self, other: Beside) -> Beside {
         Beside {
             cores: f64::midpoint(self.cores, other.cores),
-            sample_s: f64::midpoint(self.sample_s, other.sample_s),
+            step_cpu_s: f64::midpoint(self.step_cpu_s, other.step_cpu_s),
             per_byte_s: f64::midpoint(self.per_byte_s, other.per_byte_s),
         }
     }
@@ -70,7 +70,7 @@ fn share(busy_s: f64, wall_s: f64, done: Done) -> Beside {
     let moving_s = others_s.min(bytes * PER_BYTE_S_MAX);
     Beside {
         cores: (others_s - moving_s) / wall_s.max(1e-3),
-        sample_s: done.consumer_s / done.samples.max(1) as f64,
+        step_cpu_s: done.consumer_s / done.samples.max(1) as f64,
         per_byte_s: moving_s / bytes.max(1.0),
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         ] {
             let is = share(busy_s, 4.0, done);
             let right = (is.cores - cores).abs() < 1e-9 && (is.per_byte_s - per_byte_s).abs() < 1e-12;
-            assert!(right && (is.sample_s - 0.001).abs() < 1e-12, "{name}: {is:?}");
+            assert!(right && (is.step_cpu_s - 0.001).abs() < 1e-12, "{name}: {is:?}");
         }
         let nothing = share(1.0, 0.0, Done { samples: 0, bytes: 0, ops_s: 0.0, consumer_s: 0.0 });
         assert!(nothing.cores.is_finite() && nothing.per_byte_s.abs() < 1e-12, "{nothing:?}");

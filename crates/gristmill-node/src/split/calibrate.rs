@@ -84,9 +84,9 @@ impl Splitter {
                 let draw = Draw { seed: wish.seed, epoch: wish.epoch, sample: served.id };
                 let begin = thread_cpu_ns();
                 if pipeline.run_from(&mut scratch, draw, stage, &served.bytes, &mut out).is_ok() {
-                    let local_ns = thread_cpu_ns() - begin;
-                    self.calibration_ns.fetch_add(local_ns + cpu_ns, Relaxed);
-                    let local_s = local_ns as f64 / 1e9;
+                    let took_ns = thread_cpu_ns() - begin;
+                    self.calibration_ns.fetch_add(took_ns + cpu_ns, Relaxed);
+                    let local_s = took_ns as f64 / 1e9;
                     self.finished_staged(draw, stage, served.bytes.len(), *cpu_ns as f64 / 1e9, local_s);
                     learnt += 1;
                 }

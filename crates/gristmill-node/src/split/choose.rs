@@ -171,7 +171,7 @@ impl Splitter {
         expected: Option<&[Expected]>,
         parts: &[f32],
     ) -> Result<Candidates, String> {
-        let Known { pictures, profile, same_machine, beside_s: [per_byte_s, sample_s], .. } = known;
+        let Known { pictures, profile, same_machine, beside_s: [per_byte_s, step_cpu_s], .. } = known;
         let mut stages: Vec<u8> = STAGES.map(|stage| stage as u8).to_vec();
         stages.extend(self.options.lossy.then_some(Stage::Lossy as u8));
         let mut candidates = Candidates::with_capacity(order.len(), stages.len() + 1);
@@ -187,14 +187,14 @@ impl Splitter {
             kept.clear();
             for choice in choices.iter() {
                 let Some(stage) = Stage::from_u8(choice.stage) else { continue };
-                let past = known.past && expected == Expected::Here;
-                if stage != Stage::Raw && expected != Expected::Missed && !past {
+                let all_the_same = known.past && expected == Expected::Here;
+                if stage != Stage::Raw && expected != Expected::Missed && !all_the_same {
                     continue;
                 }
                 // What follows from the recipe need not be estimated.
                 let exact = pipeline.stage_bytes(stage, shape.width, shape.height);
                 let bytes = match stage {
-                    Stage::Raw if past => 0.0,
+                    Stage::Raw if all_the_same => 0.0,
                     Stage::Cropped | Stage::Finished => exact.map_or(choice.bytes, |bytes| bytes as f64),
                     _ => choice.bytes,
                 };
@@ -208,8 +208,8 @@ impl Splitter {
                     });
                     // On one machine the node's work is done by the cores that do ours, and so are moving bytes and the model's.
                     let shared_s = if *same_machine { upstream_s } else { 0.0 };
-                    let moved = if expected == Expected::Here && !past { 0.0 } else { bytes };
-                    let local_s = choice.local_s + shared_s + per_byte_s * moved + sample_s;
+                    let moved = if expected == Expected::Here && !all_the_same { 0.0 } else { bytes };
+                    let local_s = choice.local_s + shared_s + per_byte_s * moved + step_cpu_s;
                     kept.push(Choice { bytes, local_s, upstream_s, ..*choice });
                 }
             }

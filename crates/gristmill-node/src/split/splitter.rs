@@ -106,7 +106,7 @@ impl State {
     pub(super) fn beside_s(&self) -> [f64; 2] {
         self.beside
             .filter(|_| self.same_machine)
-            .map_or([0.0; 2], |beside| [beside.per_byte_s, beside.sample_s])
+            .map_or([0.0; 2], |beside| [beside.per_byte_s, beside.step_cpu_s])
     }
 }
 
@@ -274,21 +274,21 @@ impl Splitter {
         let (before, samples) = (decided.before, some.len() as f64);
         // On one machine the decision counts what the node takes as taken here.
         let state = self.lock();
-        let (same_machine, [per_byte_s, sample_s]) = (state.same_machine, state.beside_s());
+        let (same_machine, [per_byte_s, step_cpu_s]) = (state.same_machine, state.beside_s());
         drop(state);
         let of = |after: Times| {
             let upstream_s = after.upstream_s * resources.upstream_cores / samples;
             let counted_s = if same_machine { upstream_s } else { 0.0 };
             let bytes = [before, after].map(|times| times.link_s * resources.link_bytes_per_s / samples);
             let local_s = |local_s: f64, counted_s: f64, bytes: f64| {
-                let beside_s = counted_s + per_byte_s * bytes + sample_s;
+                let beside_s = counted_s + per_byte_s * bytes + step_cpu_s;
                 (local_s * resources.local_cores / samples - beside_s).max(1e-9)
             };
             WhatIf {
                 upstream_s,
                 same_machine,
                 per_byte_s,
-                sample_s,
+                step_cpu_s,
                 bytes,
                 local_s: [
                     local_s(before.local_s, 0.0, bytes[0]),

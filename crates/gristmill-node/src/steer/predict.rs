@@ -27,7 +27,7 @@ pub(crate) struct WhatIf {
     /// CPU time of this machine's cores for a byte that crosses the link.
     pub(crate) per_byte_s: f64,
     /// And for training a sample.
-    pub(crate) sample_s: f64,
+    pub(crate) step_cpu_s: f64,
 }
 
 impl WhatIf {
@@ -73,9 +73,9 @@ pub(super) fn seconds(
         let local_s =
             |split: usize, missed: f64| missed * what_if.local_s[split] + (1.0 - missed) * what_if.local_s[0];
         cpu_s *= local_s(then, missed) / local_s(now, was_missed);
-        let was_shared_s = what_if.shared_s(was.split) * was_missed + what_if.sample_s;
+        let was_shared_s = what_if.shared_s(was.split) * was_missed + what_if.step_cpu_s;
         busy_cores -= was_shared_s / sheet.seconds_per_sample;
-        shared_s = what_if.shared_s(setting.split) * missed + what_if.sample_s;
+        shared_s = what_if.shared_s(setting.split) * missed + what_if.step_cpu_s;
         if setting.split {
             upstream_per_s = what_if.upstream_per_s;
             // Who asks for one at a time waits for the ops, too.
@@ -165,7 +165,7 @@ mod tests {
             upstream_s: 0.001,
             same_machine: false,
             per_byte_s: 0.0,
-            sample_s: 0.0,
+            step_cpu_s: 0.0,
         };
         let seconds = |course: &Course, setting| {
             seconds(&sheet(), course, at(1, 1, false), setting, Some(&what_if)).unwrap()
@@ -202,7 +202,7 @@ mod tests {
                 upstream_s: shared_s,
                 same_machine: true,
                 per_byte_s: 0.0,
-                sample_s: 0.0,
+                step_cpu_s: 0.0,
             };
             let course = Course { cached, ..near };
             // Where it was split, the cores that others had are the node's: 2 ms in each 1 ms.
@@ -235,7 +235,7 @@ mod tests {
             upstream_s: 0.0,
             same_machine: true,
             per_byte_s,
-            sample_s: 0.0,
+            step_cpu_s: 0.0,
         };
         let sheet = Sheet { busy_cores: 1.0, seconds_per_sample: 0.001, ..sheet() };
         let seconds = |per_byte_s| {

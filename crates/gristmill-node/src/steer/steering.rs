@@ -316,7 +316,7 @@ mod tests {
                     upstream_s: 0.0,
                     same_machine: false,
                     per_byte_s: 0.0,
-                    sample_s: 0.0,
+                    step_cpu_s: 0.0,
                 }; 2],
             )
         };

@@ -193,7 +193,7 @@ fn what_pays_later_may_cost_at_first() {
     };
     assert_eq!(pilot.tried(tried).len(), 1);
     let judged = pilot.observe(seen(1, 0.04), again).remove(0);
-    assert_eq!((judged.action, judged.measured.map(|times| times.round())), (Action::Kept, Some(3.0)));
+    assert_eq!((judged.action, judged.measured.map(f64::round)), (Action::Kept, Some(3.0)));
     // The same without anything to come is not even tried.
     let mut pilot = Pilot::new(vec![knob("split", &["none", "best"], 0)]);
     assert!(pilot.observe(seen(0, 1.0), |at| Some([1.0, 1.1][at[0]])).is_empty());
