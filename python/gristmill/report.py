@@ -117,6 +117,8 @@ class Report:
                     f"{came / 1e6:,.1f} MB over the link instead of {raw / 1e6:,.1f} ({raw / came:.2f}x less), "
                     f"{split['upstream_cpu_s']:.2f} s of the node's CPU"
                 )
+            if past := split.get("past"):
+                notes.append(f"{past:,} samples of the cache came prepared: decoding here would take longer")
             if split.get("calibration_bytes"):
                 beside = split["calibration_bytes"] / 1e6
                 notes.append(f"{beside:.1f} MB beside that, once, to learn how fast the node is")
