@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,9 +116,8 @@ def prepare(named: str, holdout: bool, mislabel: float, plain: bool = False) -> 
     kind = f"{name}{'-holdout' if holdout else ''}{f'-mislabel-{mislabel:g}' if mislabel else ''}"
     folder = WORK / "selection-data" / kind
     if not folder.exists():
-        growing = folder.with_suffix(".growing")
-        shutil.rmtree(growing, ignore_errors=True)
-        growing.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        growing = Path(tempfile.mkdtemp(prefix=f"{folder.name}.growing-", dir=folder.parent))
         images, labels = read(source, train=True)
         if holdout:
             order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
@@ -127,7 +127,13 @@ def prepare(named: str, holdout: bool, mislabel: float, plain: bool = False) -> 
         else:
             write(growing, False, *read(source, train=False))
         write(growing, True, images, flipped(labels, mislabel))
-        os.replace(growing, folder)
+        try:
+            os.replace(growing, folder)
+        except OSError:
+            # Another comparison that began at the same time was there first, with the same files.
+            shutil.rmtree(growing)
+            if not folder.exists():
+                raise
     images, labels = read(folder, train=True)
     if images.shape[1] == RECORD_BYTES - 1:
         recipe = CIFAR_JUDGED if plain else "cifar-train"

@@ -48,15 +48,18 @@ class Learning(Chooser):
     #: The weights that the model's batch norms go by, if they do, and whether there are any.
     _batch_weights: BatchWeights | None = None
     _weighed: bool = False
+    #: Whether there are others, that do not go by weights.
+    _left_out: bool = False
 
     def _look(self, outcome: torch.Tensor) -> None:
-        """At the first step of an epoch: a model without batch norm bears a bolder selection."""
+        """At the first step of an epoch: a selection goes by what batch norm the model has."""
         if self._choice is None or self._looked == self._epoch or not outcome.requires_grad:
             return
         self._looked = self._epoch
         # Of a part that is not trained the graph shows nothing; but batch norms that were weighed are there.
         mixes = self._weighed or mixes_samples(outcome)
-        self._choice.alone(mixes is False)
+        weighed = self._weighed and not self._left_out
+        self._choice.norm("weighed" if weighed else "absent" if mixes is False else "unknown")
         if mixes and not (self._weighed or self._warned) and self.selection.get("kind") in _WEIGHING:
             self._warned = True
             warn(

@@ -76,7 +76,9 @@ class Loader(Learning, _Loader[torch.Tensor]):
         """
         self._batch_weights = self._batch_weights or BatchWeights()
         self._weighed = weigh(model, self._batch_weights) > 0 or self._weighed
-        if others := left_out(model):
+        others = left_out(model)
+        self._left_out |= bool(others)
+        if others:
             warn(f"{', '.join(others)}: not weighed, so that they go by the samples that were chosen and not by all")
         return model
 

@@ -9,6 +9,7 @@ use gristmill_core::SampleId;
 use gristmill_core::family::Families;
 use gristmill_core::plan::Shape;
 use gristmill_core::score::Feedback;
+use gristmill_core::select::Norm;
 use gristmill_node::config::Config;
 use gristmill_node::loader::LoaderOptions;
 use gristmill_node::selection::{self, Relatives};
@@ -107,9 +108,12 @@ impl Choice {
         report.transpose().map_err(|e| named(py, "GristmillError", &e.to_string()))
     }
 
-    /// Whether the model is known to treat every sample by itself, without batch norm: a selection may be bolder with it.
-    fn alone(&self, alone: bool) {
-        self.inner.alone(alone);
+    /// What is known of the model's batch norm: unknown, absent or weighed.
+    fn norm(&self, py: Python<'_>, norm: &str) -> PyResult<()> {
+        let known = Norm::ALL.into_iter().find(|known| known.name() == norm);
+        let absent = || named(py, "ConfigError", &format!("there is no batch norm {norm:?}"));
+        self.inner.norm(known.ok_or_else(absent)?);
+        Ok(())
     }
 
     /// Takes what the trainer says: ids as int64, and rows of float32: `p_true`, `p_rival`, loss and perhaps entropy.

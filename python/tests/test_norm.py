@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from gristmill.norm import BatchWeights, _Normalise, mixes_samples, weigh  # noqa: E402
+from gristmill.norm import BatchWeights, Shares, _Normalise, mixes_samples, weigh  # noqa: E402
 from gristmill.torch import Loader  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -43,22 +43,62 @@ def test_a_weight_of_two_is_as_good_as_coming_twice(shape: Any, kind: Any) -> No
     torch.testing.assert_close(norm(values), nn.functional.batch_norm(values, norm.running_mean, norm.running_var))
 
 
+@pytest.mark.parametrize("mean", [0, 2_000])
+@pytest.mark.parametrize(
+    ("shape", "kind", "layout"),
+    [
+        ((6, 3, 4, 5), nn.BatchNorm2d, torch.channels_last),
+        ((6, 3, 2, 4, 5), nn.BatchNorm3d, torch.channels_last_3d),
+        ((6, 3, 2, 4, 5), nn.BatchNorm3d, torch.contiguous_format),
+    ],
+)
+def test_values_may_lie_in_memory_as_they_like(shape: Any, kind: Any, layout: Any, mean: int) -> None:
+    weights = [1.0, 2, 3, 1, 2, 1]
+    values = torch.randn(shape) + mean
+    found = []
+    for way in (layout, torch.contiguous_format):
+        norm, given = weighed(kind, weights), values.to(memory_format=way).requires_grad_()
+        out = norm(given)
+        out.square().sum().backward()
+        assert given.grad is not None
+        found.append((out.detach(), given.grad, norm.weight.grad, norm.running_var))
+        assert out.is_contiguous(memory_format=way)
+    for ours, usual in zip(*found, strict=True):
+        torch.testing.assert_close(ours, usual, rtol=0.01, atol=0.01)
+
+
+def test_nothing_is_nothing() -> None:
+    norm = weighed(nn.BatchNorm1d, [1.0, 2])
+    assert norm(torch.zeros(2, 3, 0)).shape == (2, 3, 0)
+
+
+def layouts(values: torch.Tensor) -> list[torch.Tensor]:
+    """The same values with the places of a channel side by side, the channels of a place, and neither."""
+    if values.ndim != 4:
+        return [values]
+    last = values.contiguous(memory_format=torch.channels_last)
+    return [values, last, torch.stack([values, values], -1)[..., 0]]
+
+
 @pytest.mark.parametrize(("shape", "kind"), SHAPES)
 def test_gradients_are_the_slopes(shape: Any, kind: Any) -> None:
     shares = torch.rand(shape[0]).double()
-    inputs = [torch.randn(shape).double(), shares / shares.sum(), torch.rand(3).double(), torch.rand(3).double()]
-    for i in (0, 2, 3):
-        inputs[i].requires_grad_()
-    assert torch.autograd.gradcheck(lambda *x: _Normalise.apply(*x, 1e-5)[0], inputs)
+    counts = Shares(shares / shares.sum(), torch.device("cpu"))
+    inputs = [torch.randn(shape).double(), torch.rand(3).double(), torch.rand(3).double()]
+    for one in layouts(inputs[0]):
+        inputs = [one, *inputs[1:]]
+        assert torch.autograd.gradcheck(
+            lambda *x: _Normalise.apply(x[0], counts, *x[1:], 1e-5)[0], [each.requires_grad_() for each in inputs]
+        )
 
 
 def test_mixed_precision_loses_nothing() -> None:
-    norm, plain = (weighed(nn.BatchNorm2d, [1.0, 2, 3, 1, 2, 1]) for _ in range(2))
-    values = torch.randn(6, 3, 8, 8) + 2_000
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = norm(values)
-    torch.testing.assert_close(mixed, plain(values))
-    torch.testing.assert_close(norm.running_var, plain.running_var)
+    for values in layouts(torch.randn(6, 3, 8, 8) + 2_000):
+        norm, plain = (weighed(nn.BatchNorm2d, [1.0, 2, 3, 1, 2, 1]) for _ in range(2))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mixed = norm(values)
+        torch.testing.assert_close(mixed, plain(values), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(norm.running_var, plain.running_var, rtol=1e-4, atol=1e-4)
 
 
 def test_large_means_and_half_precision_lose_nothing() -> None:
@@ -68,15 +108,16 @@ def test_large_means_and_half_precision_lose_nothing() -> None:
         values = torch.randn(6, 3, 8, 8) * deviation + mean
         norm, exact = weighed(nn.BatchNorm2d, weights), nn.BatchNorm2d(3).double()
         wanted = exact(values.double().repeat_interleave(often, 0)).float()
-        torch.testing.assert_close(norm(values).repeat_interleave(often, 0), wanted, rtol=0.02, atol=0.02)
+        for one in layouts(values):
+            torch.testing.assert_close(norm(one).repeat_interleave(often, 0), wanted, rtol=0.02, atol=0.02)
     values, grad = torch.randn(64, 8, 14, 14), torch.randn(64, 8, 14, 14)
     shares = torch.rand(64)
-    shares /= shares.sum()
+    counts = Shares(shares / shares.sum(), torch.device("cpu"))
     found = {}
     for kind, size in ((torch.float16, 100.0), (torch.float16, 1e-4), (torch.float32, 1.0)):
         inputs = values.to(torch.float16).to(kind).requires_grad_()
         scale, shift = torch.ones(8, requires_grad=True), torch.zeros(8, requires_grad=True)
-        _Normalise.apply(inputs, shares, scale, shift, 1e-5)[0].backward((grad * size).to(kind))
+        _Normalise.apply(inputs, counts, scale, shift, 1e-5)[0].backward((grad * size).to(kind))
         assert inputs.grad is not None
         assert scale.grad is not None
         found[kind, size] = inputs.grad.float() / size, scale.grad / size
@@ -219,6 +260,27 @@ def test_batch_norm_goes_by_the_weights_of_the_batch_that_was_handed_over(idx: s
         again = batch.images.clone()
     model(again)
     torch.testing.assert_close(norm.running_mean, again.flatten(1).mean(0), rtol=1e-4, atol=1e-5)
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    ("weighs", "left_out", "whole"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_batches_stay_whole_in_a_long_run_if_all_batch_norm_goes_by_weights(
+    idx: str, weighs: bool, left_out: bool, whole: bool
+) -> None:
+    selection = {"kind": "weighted", "wrong_max": 1}
+    loader = Loader(idx, recipe="mnist", batch_size=50, selection=selection, epochs=10_000, seed=0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if left_out:
+            loader.weigh(nn.SyncBatchNorm(10))
+        if weighs:
+            loader.weigh(model)
+        kept = steps(loader, model, 3)
+    assert kept[2] < kept[0], "something is skipped"
+    assert (len(next(iter(loader)).ids) == 50) is whole
     loader.close()
 
 

@@ -57,6 +57,8 @@ pub struct Readings {
     pub io_bound: bool,
     /// How long reads from the store take.
     pub times: ReadTimes,
+    /// Steps of an epoch that trains everything; 0 if that is not known.
+    pub steps: u32,
 }
 
 /// The samples of one epoch.
@@ -147,8 +149,29 @@ pub struct Selector {
     /// Who is served in this epoch.
     served: Bits,
     probe: probe::Probe,
-    /// Whether the model is known to treat every sample by itself.
-    alone: bool,
+    norm: Norm,
+}
+
+/// What is known of the batch norm of the model that is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Norm {
+    /// Nothing: it may go by whoever is in the batch.
+    #[default]
+    Unknown,
+    /// There is none: the model treats every sample by itself.
+    Absent,
+    /// It goes by the weights of the samples.
+    Weighed,
+}
+
+impl Norm {
+    /// All of them, each at the place of its number.
+    pub const ALL: [Norm; 3] = [Norm::Unknown, Norm::Absent, Norm::Weighed];
+
+    /// Its one word, as front ends say it.
+    pub fn name(self) -> &'static str {
+        ["unknown", "absent", "weighed"][self as usize]
+    }
 }
 
 impl Selector {
@@ -189,14 +212,14 @@ impl Selector {
         let served = Bits::new(samples);
         let mean_bytes = facts.sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / samples as f64;
         let (chosen, probe) = (None, probe::Probe::default());
-        let alone = false;
-        Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen, served, probe, alone })
+        let norm = Norm::Unknown;
+        Ok(Selector { selection, facts, classes, mean_bytes, scores, memory, chosen, served, probe, norm })
     }
 
-    /// Whether the model that is trained is known to treat every sample by itself: it has no batch norm, which would go by
-    /// whoever is in the batch. Counts from the next epoch that begins.
-    pub fn alone(&mut self, alone: bool) {
-        self.alone = alone;
+    /// What is known of the model's batch norm, which would go by whoever is in the batch. Counts from the next epoch that
+    /// begins.
+    pub fn norm(&mut self, norm: Norm) {
+        self.norm = norm;
     }
 
     /// How it selects.
@@ -319,7 +342,7 @@ impl Selector {
             return Pick::all(samples, if before.is_none() { first } else { silent });
         }
         let (facts, scores, probe) = (&self.facts, &self.scores, &self.probe);
-        let context = Context { facts, scores, epoch, before, readings, probe, guard, alone: self.alone };
+        let context = Context { facts, scores, epoch, before, readings, probe, guard, norm: self.norm };
         match (&self.selection, &mut self.memory) {
             // Its buckets move on in a full epoch, too.
             (Selection::Bucket(options), Memory::Bucket(memory)) => {
@@ -443,8 +466,7 @@ struct Context<'a> {
     probe: &'a probe::Probe,
     /// Why the epoch has everything, if the guard asks for that.
     guard: &'a str,
-    /// Whether the model is known to treat every sample by itself.
-    alone: bool,
+    norm: Norm,
 }
 
 impl Context<'_> {

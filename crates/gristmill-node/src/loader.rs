@@ -200,6 +200,7 @@ impl Loader {
             pixels_max: options.pixels_max,
             seed: options.seed,
             threads: options.threads,
+            epochs: options.selection.epochs,
         };
         let split = Splitter::new(steered::split(&options), ground)?;
         let steering = steered::steering(&options);

@@ -18,7 +18,7 @@ use gristmill_core::exchange::{LaidOut, Owners};
 use gristmill_core::family::{Families, StandIns};
 use gristmill_core::plan::{self, Plan, Shape};
 use gristmill_core::score::{EntropyForm, Feedback, ReadTimes};
-use gristmill_core::select::{Facts, Readings, Selection, Selector, Standing, Summary};
+use gristmill_core::select::{Facts, Norm, Readings, Selection, Selector, Standing, Summary};
 use gristmill_core::steer::{Profile, Steer, guard};
 use heard::{Heard, Spent};
 use serde::Serialize;
@@ -261,7 +261,8 @@ impl Choice {
             ))
             .hint("start the ranks with torchrun, so that the loader finds their process group"));
         }
-        let readings = state.readings;
+        let steps = plan::batches(state.selector.scores().len() as u32, usual);
+        let readings = Readings { steps, ..state.readings };
         state.selector.begin(epoch, &readings)?;
         if begun != Some(epoch) {
             state.merged = false;
@@ -327,14 +328,13 @@ impl Choice {
         self.lock().selector.unjudged();
     }
 
-    /// Whether this rank's model is known to treat every sample by itself: a selection may be bolder with it. With several
-    /// ranks it is when all of them say so.
-    pub fn alone(&self, alone: bool) {
+    /// What is known of the batch norm of this rank's model. With several ranks it counts when all of them say the same.
+    pub fn norm(&self, norm: Norm) {
         let mut state = self.lock();
         if self.world == 1 {
-            state.selector.alone(alone);
+            state.selector.norm(norm);
         } else {
-            state.heard.alone = Some(alone);
+            state.heard.norm = Some(norm);
         }
     }
 
@@ -411,8 +411,9 @@ impl Choice {
             state.selector.feedback(&one.said())?;
         }
         // Whoever says nothing, while others do, says that it does not know.
-        if heard.iter().any(|one| one.alone.is_some()) {
-            state.selector.alone(heard.iter().all(|one| one.alone == Some(true)));
+        if let Some(norm) = heard.iter().find_map(|one| one.norm) {
+            let all = heard.iter().all(|one| one.norm == Some(norm));
+            state.selector.norm(if all { norm } else { Norm::Unknown });
         }
         state.read(heard.iter());
         state.heard = Heard::default();

@@ -77,7 +77,7 @@ impl Default for SteerOptions {
 }
 
 /// How an epoch is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Setting {
     pub(crate) threads: usize,
     /// 0 lets threads read for themselves.

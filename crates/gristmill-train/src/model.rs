@@ -5,6 +5,7 @@
 use crate::layer::{BatchNorm, Dense, Param};
 use crate::loss::{Facts, softmax_cross_entropy};
 use gristmill_core::rng::{Stream, key};
+use gristmill_core::select::Norm;
 
 /// What the streams of initial weights are for: "weights" as a number, so that no plan's stream is shared.
 const PURPOSE: u64 = u64::from_be_bytes(*b"weights\0");
@@ -70,9 +71,9 @@ impl Mlp {
         self.last.outputs()
     }
 
-    /// Whether every sample is treated by itself: there is no batch norm, which would go by whoever is in the batch.
-    pub fn alone(&self) -> bool {
-        self.hidden.is_empty()
+    /// Its batch norm goes by the weights of samples, if it has any.
+    pub fn norm(&self) -> Norm {
+        if self.hidden.is_empty() { Norm::Absent } else { Norm::Weighed }
     }
 
     /// The logits of the samples in `x`, row after row; while training all of them count alike in batch norm.
@@ -175,6 +176,12 @@ mod tests {
                 close(&format!("{hidden:?} param {which}"), grad, &by);
             }
         }
+    }
+
+    #[test]
+    fn what_is_told_of_batch_norm_is_what_there_is() {
+        assert_eq!(Mlp::new(3, &[4], 2, 0).norm(), Norm::Weighed);
+        assert_eq!(Mlp::new(3, &[], 2, 0).norm(), Norm::Absent);
     }
 
     #[test]

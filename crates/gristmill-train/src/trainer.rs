@@ -259,7 +259,7 @@ impl Trainer {
     /// Trains until all epochs are done or it is told to stop.
     pub fn run(&mut self, mut run: Run<'_>) -> Result<Ended> {
         if let Some(choice) = run.train.choice() {
-            choice.alone(self.model.alone());
+            choice.norm(self.model.norm());
         }
         while self.epoch < self.options.epochs {
             let ended = self.one_epoch(&mut run)?;

@@ -42,7 +42,7 @@ impl Selector {
                     let bytes = f64::from(self.facts.sizes[id as usize]);
                     if by_cost { (seconds(bytes) / usual) as f32 } else { 1.0 }
                 };
-                let bounds = options.bounds(self.alone, self.facts.epochs);
+                let bounds = options.bounds(self.norm, self.facts.epochs);
                 let mut wanted = weighted::wanted_of(memory, bounds, &self.scores, ids, cost);
                 let probed = wanted.iter_mut().zip(ids).filter(|(_, id)| self.probe.has(**id as usize));
                 probed.for_each(|(wanted, _)| *wanted = 1.0);
@@ -70,7 +70,7 @@ impl Selector {
         }
         let (facts, scores, probe) = (&self.facts, &self.scores, &self.probe);
         // Whether the guard will ask for everything shows only when the epoch is over.
-        let context = Context { facts, scores, epoch, before, readings, probe, guard: "", alone: self.alone };
+        let context = Context { facts, scores, epoch, before, readings, probe, guard: "", norm: self.norm };
         match (&self.selection, &self.memory) {
             (Selection::Bucket(options), Memory::Bucket(memory)) => {
                 if context.whole(options.warmup, options.full_share).is_some() {
@@ -232,7 +232,8 @@ mod tests {
     #[test]
     fn a_few_are_told_as_all_are() {
         // With the threshold held, one by one is the same as all at once.
-        let readings = Readings { io_bound: true, times: ReadTimes { sums: [2.0, 1e3, 1.5, 1.1e3, 1e6] } };
+        let readings =
+            Readings { io_bound: true, times: ReadTimes { sums: [2.0, 1e3, 1.5, 1.1e3, 1e6] }, steps: 0 };
         let held = [("smoothing", "0.999"), ("wrong_max", "1"), ("cost", "off")];
         for options in [&held[..2], &held] {
             let mut selector = selector("weighted", options, facts(vec![0; 500], 3, None));

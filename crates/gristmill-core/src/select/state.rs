@@ -3,7 +3,7 @@
 //! Little-endian columns behind a header that names the way, its options, the number of samples and the seed: a state
 //! of another run is refused, and so is a damaged one. Nothing is changed before all of it was read and checked.
 
-use super::{Chosen, Memory, Selector, Summary};
+use super::{Chosen, Memory, Norm, Selector, Summary};
 use crate::Invalid;
 use crate::rng::{key, mix};
 use crate::score::Threshold;
@@ -19,7 +19,7 @@ impl Selector {
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, VERSION);
         put_u64(&mut out, self.fingerprint());
-        put_u32(&mut out, u32::from(self.alone));
+        put_u32(&mut out, self.norm as u32);
         put_u64(&mut out, self.scores.unknown);
         for column in [&self.scores.entropy, &self.scores.margin, &self.scores.p_true, &self.scores.loss] {
             put_f32s(&mut out, column);
@@ -104,7 +104,7 @@ impl Selector {
     fn read(&self, input: &mut Input<'_>) -> Option<Selector> {
         let samples = self.scores.len();
         let mut new = self.clone();
-        new.alone = input.u32()? != 0;
+        new.norm = *Norm::ALL.get(input.u32()? as usize)?;
         new.scores.unknown = input.u64()?;
         new.scores.entropy = input.f32s(samples)?;
         new.scores.margin = input.f32s(samples)?;

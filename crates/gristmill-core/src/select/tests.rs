@@ -198,7 +198,7 @@ fn buckets_shed_what_is_learned_and_recall_when_stuck() {
 fn cost_has_a_vote_when_training_waits_for_io() {
     let mut times = ReadTimes::default();
     [(500, 0.01), (800, 0.016), (1_100, 0.022)].iter().for_each(|&(bytes, s)| times.note(bytes, s));
-    let io = Readings { io_bound: true, times };
+    let io = Readings { io_bound: true, times, steps: 0 };
     for (name, options) in [
         ("bucket", vec![("warmup", "1"), ("relax", "1"), ("smoothing", "0")]),
         ("weighted", vec![("noise", "0.1"), ("wrong_max", "1")]),
@@ -316,7 +316,7 @@ fn weighted_adds_the_noise_it_may_with_and_without_cost() {
         let all: Vec<u32> = selector.begin(0, &Readings::default()).unwrap().ids.clone();
         train(&mut selector, &all, 4);
         let size = |id: u32| f64::from(1.0 - learned(id, 4).0).powi(2);
-        let chosen = selector.begin(1, &Readings { io_bound, times }).unwrap();
+        let chosen = selector.begin(1, &Readings { io_bound, times, steps: 0 }).unwrap();
         // A sample with chance q is there with chance q and weight 1 / q: this is its noise on average.
         let pairs = chosen.ids.iter().zip(&chosen.weights).map(|(&id, &w)| (id, f64::from(w)));
         let added: f64 = pairs.map(|(id, w)| w * (w - 1.0) * size(id)).sum();
@@ -346,9 +346,9 @@ fn weighted_may_add_more_noise_early_in_a_run_whose_end_is_known() {
 
 #[test]
 fn weighted_is_bolder_with_a_model_that_treats_every_sample_by_itself() {
-    let chosen = |alone: bool, options: &[(&str, &str)]| {
+    let chosen = |norm: Norm, options: &[(&str, &str)]| {
         let mut selector = selector("weighted", options, facts(vec![0; 4_000], 3, None));
-        selector.alone(alone);
+        selector.norm(norm);
         run(&mut selector, 0..12, &Readings::default());
         // What is known of the model is part of a saved state.
         let mut resumed = self::selector("weighted", options, facts(vec![0; 4_000], 3, None));
@@ -356,12 +356,12 @@ fn weighted_is_bolder_with_a_model_that_treats_every_sample_by_itself() {
         resumed.begin(12, &Readings::default()).unwrap().clone()
     };
     let most = |chosen: &Chosen| chosen.weights.iter().copied().fold(0.0, f32::max) / chosen.batch_share;
-    let (careful, bold) = (chosen(false, &[]), chosen(true, &[]));
+    let (careful, bold) = (chosen(Norm::Unknown, &[]), chosen(Norm::Absent, &[]));
     assert!(bold.ids.len() < careful.ids.len(), "{} {}", bold.ids.len(), careful.ids.len());
     assert_eq!((most(&careful), most(&bold)), (5.0, 3.0));
     assert!(bold.summary.reason.contains("no batch norm") && !careful.summary.reason.contains("norm"));
     let set = [("noise", "0.2"), ("least", "0.2"), ("weight_max", "5")];
-    assert_eq!(chosen(true, &set).ids, careful.ids, "what is set stays");
+    assert_eq!(chosen(Norm::Absent, &set).ids, careful.ids, "what is set stays");
 }
 
 #[test]

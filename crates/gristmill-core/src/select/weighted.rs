@@ -12,13 +12,14 @@
 //! Weights are bounded: a sample that was easy when its chance was set and is hard when its turn comes would
 //! otherwise move the model by a multiple of what any sample of a plain epoch does, and that can end a run.
 //! Fewer samples make smaller batches rather than fewer of them: a step then still estimates what the full batch
-//! would have done, and there are as many steps as the learning rate was chosen for.
+//! would have done, and there are as many steps as the learning rate was chosen for. (Not in long runs
+//! whose batch norm goes by weights.)
 //! What was predicted wrongly at its last visit has chance 1 at once. Where that is a good part of all samples, the model
 //! is far from knowing its data, and skipping the rest costs more than it saves: less is skipped, or nothing. When training waits for I/O, what is dear to
 //! fetch must be worth it: its chance is divided by the root of its relative cost (the fewest seconds for the noise).
 
 use super::options::{Bounds, Weighted};
-use super::{Context, Pick};
+use super::{Context, Norm, Pick};
 use crate::math::{exp2, log2};
 use crate::rng::{Purpose, key};
 use crate::score::{Scores, Threshold};
@@ -124,7 +125,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     }
     let samples = context.samples();
     let by_cost = options.cost && context.readings.io_bound;
-    let bounds = options.bounds(context.alone, context.facts.epochs);
+    let bounds = options.bounds(context.norm, context.facts.epochs);
     let wrong = context.wrong_share();
     let learned = options.learned(wrong, context.epoch, context.facts.epochs);
     let (chances, threshold) = chances(options, memory, context, learned);
@@ -144,14 +145,19 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     }
     // As many steps as a full epoch has, as far as batches may shrink: each then estimates what the full batch would
     // have done. What they may not shrink is made up by the weight.
-    let share = (pick.ids.len() as f64 / samples as f64).clamp(bounds.batch_least, 1.0) as f32;
+    let batch_least = options.batch_least(context.norm, context.facts.epochs, context.readings.steps);
+    let share = (pick.ids.len() as f64 / samples as f64).clamp(batch_least, 1.0) as f32;
     pick.weights.iter_mut().for_each(|weight| *weight *= share);
     pick.batch_share = Some(share);
     let why = if by_cost { "gradient for its cost" } else { "gradient" };
     let skipped = samples - pick.ids.len();
     pick.reason = format!(
         "{skipped} of {skippable} whose {why} is below {threshold:.3} are skipped, the others carry their weight{}{}",
-        if context.alone { "; the model has no batch norm, so more may wait for longer" } else { "" },
+        if context.norm == Norm::Absent {
+            "; the model has no batch norm, so more may wait for longer"
+        } else {
+            ""
+        },
         if learned < 1.0 { "; fewer than else, since much is predicted wrongly yet" } else { "" }
     );
     if learned == 0.0 {
@@ -190,7 +196,7 @@ fn chances(options: &Weighted, memory: &Memory, context: &Context<'_>, learned: 
     // What a sample is worth: the size of its gradient, where cost votes per root of the cost.
     let worth = |id: usize| if by_cost { size(id) / cost[id].max(1e-6).sqrt() } else { size(id) };
     let certain = |id: usize| scores.seen[id] == 0 || scores.wrong(id) || context.probe.has(id);
-    let bounds = options.bounds(context.alone, context.facts.epochs);
+    let bounds = options.bounds(context.norm, context.facts.epochs);
     let noise = learned * options.noise_in(bounds, context.epoch, context.facts.epochs);
     let found = threshold((0..samples).map(|id| (size(id), worth(id), certain(id))), noise, bounds.least);
     let threshold = { memory.threshold }.follow(found, options.smoothing);
@@ -288,8 +294,8 @@ fn threshold(samples: impl Iterator<Item = (f32, f32, bool)>, noise: f64, least:
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{facts, selector};
-    use super::super::{Feedback, Readings};
+    use super::super::tests::{facts, run, selector};
+    use super::super::{Feedback, Norm, Readings};
 
     #[test]
     fn nothing_is_skipped_while_much_is_predicted_wrongly() {
@@ -316,5 +322,20 @@ mod tests {
         // In the second of many epochs there is time.
         assert!(second(0.25, &[], Some(60)).0 < 3_200);
         assert_eq!(second(0.25, &[], Some(3)).0, 4_000, "not in the second of few");
+    }
+
+    #[test]
+    fn batches_stay_whole_in_long_runs_whose_batch_norm_goes_by_weights() {
+        let share = |epochs, norm| {
+            let readings = Readings { steps: 63, ..Readings::default() };
+            let mut selector = selector("weighted", &[], facts(vec![0; 4_000], 3, epochs));
+            selector.norm(norm);
+            run(&mut selector, 0..12, &readings).last().unwrap().batch_share
+        };
+        let (weighed, unknown) = (Norm::Weighed, Norm::Unknown);
+        assert!(share(Some(30), weighed) > 0.999);
+        for (epochs, norm) in [(Some(20), weighed), (None, weighed), (Some(30), unknown)] {
+            assert!(share(epochs, norm) < 0.8, "{epochs:?} {norm:?}");
+        }
     }
 }

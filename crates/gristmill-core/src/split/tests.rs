@@ -419,6 +419,29 @@ proptest! {
 }
 
 #[test]
+fn what_only_this_epoch_has_is_added_and_told_apart() {
+    let samples = pictures(200, 5);
+    let raw_bytes: f64 = samples.iter().map(|choices| choices[0].bytes).sum();
+    let resources = Resources {
+        link_bytes_per_s: raw_bytes / 20.0,
+        upstream_cores: 2.0,
+        local_cores: 4.0,
+        accelerator_samples_per_s: f64::INFINITY,
+    };
+    let plain = decide(SplitPolicy::Best, &candidates(&samples), &resources, ROLES).unwrap();
+    let once = plain.clone().with_once(SplitPolicy::Best, 60.0, 8.0, &resources);
+    assert!((once.after.upstream_s - plain.after.upstream_s - 30.0).abs() < 1e-9, "{:?}", once.after);
+    assert!((once.after.local_s - plain.after.local_s - 2.0).abs() < 1e-9, "{:?}", once.after);
+    assert_eq!((once.lasting, &once.stages), (plain.after, &plain.stages));
+    assert!(
+        once.reason != plain.reason && once.reason.contains("limited by the upstream CPU"),
+        "{}",
+        once.reason
+    );
+    assert_eq!(plain.clone().with_once(SplitPolicy::Best, 0.0, 0.0, &resources), plain);
+}
+
+#[test]
 fn no_core_upstream_works_for_nothing() {
     // The link takes 20 s and training 14 s; with all of the upstream cores the link would take far less than that.
     let samples = pictures(2_000, 5);

@@ -51,6 +51,8 @@ pub struct Observed<'a> {
     /// How many times longer it took because others kept the machine busier than before; 1 if that is not known. A move is not
     /// blamed for it.
     pub excess: f64,
+    /// What no setting can be faster than, in the unit of predictions: the model's own steps. 0 if that is not known.
+    pub least_s: f64,
     /// What training waited for, as a clause: "71 % of the time is waiting for the link".
     pub cause: &'a str,
 }
@@ -199,6 +201,11 @@ impl Pilot {
         &self.knobs
     }
 
+    /// Whether a move waits for its verdict.
+    pub fn tries(&self) -> bool {
+        self.trial.is_some()
+    }
+
     /// The place of every knob.
     pub fn setting(&self) -> Vec<usize> {
         self.knobs.iter().map(|knob| knob.at).collect()
@@ -241,7 +248,9 @@ impl Pilot {
         };
         // What is moved is chosen by what it brings in the end.
         let mut gain = |changes: &[(usize, usize)]| Some(now.lasting_s / forecast(changes)?.lasting_s);
-        let moves = self.moves(seen.epoch);
+        // Where nothing can promise enough, no setting needs to be predicted.
+        let hopeless = now.lasting_s < GAIN_MIN * seen.least_s;
+        let moves = if hopeless { Vec::new() } else { self.moves(seen.epoch) };
         let singles: Vec<(f64, usize, usize)> =
             moves.iter().filter_map(|&(knob, _, to)| Some((gain(&[(knob, to)])?, knob, to))).collect();
         let best = self.most(&singles).filter(|(most, ..)| *most >= GAIN_MIN);
@@ -285,7 +294,7 @@ impl Pilot {
         let later = later(predicted, lasting);
         let trial = Trial { since: epoch, knob, from, predicted, before_s, partner: None, later };
         let seconds_per_sample = before_s / measured.max(1e-9);
-        let seen = Observed { epoch, seconds_per_sample, drift: 1.0, excess: 1.0, cause };
+        let seen = Observed { epoch, seconds_per_sample, drift: 1.0, excess: 1.0, least_s: 0.0, cause };
         [Some(moved), self.judge(&trial, seen).map(|(judged, _)| judged)].into_iter().flatten().collect()
     }
 

@@ -251,7 +251,7 @@ const OWN: &[Key] = &[
     ),
     key!(
         "selection.epochs",
-        "how many epochs the run has, so that the last ones can train on everything; 0 is unknown",
+        "how many epochs the run has, so that the last ones can train on everything and a split knows what still pays; 0 is unknown",
         selection_epochs,
         whole::<u32, 0, 1_000_000>,
         shown
@@ -307,7 +307,7 @@ const OWN: &[Key] = &[
     ),
     selection_key!(
         "batch_least",
-        "weighted: the smallest batch, as a share of the usual one (1 keeps batches whole); auto is 0.7 for a model without batch norm, else 0.5"
+        "weighted: the smallest batch, as a share of the usual one (1 keeps batches whole); auto is 0.7 for a model without batch norm, 1 for one whose batch norm goes by weights in a run of 1,500 steps or more (selection.epochs), else 0.5"
     ),
     selection_key!("cost", "weighted: skip what is dear to fetch sooner when training waits for I/O"),
     selection_key!(

@@ -2,6 +2,7 @@
 
 use crate::report::EpochReport;
 use gristmill_core::score::{Feedback, ReadTimes};
+use gristmill_core::select::Norm;
 use gristmill_core::steer::Profile;
 
 /// What one rank has to tell the others, as columns.
@@ -13,12 +14,9 @@ pub(super) struct Heard {
     pub(super) times: ReadTimes,
     /// Where this rank's time went.
     pub(super) spent: Spent,
-    /// Whether its model treats every sample by itself, if that was told.
-    pub(super) alone: Option<bool>,
+    /// What is known of its model's batch norm, if that was told.
+    pub(super) norm: Option<Norm>,
 }
-
-/// What is told of that, by its place.
-const ALONE: [Option<bool>; 3] = [None, Some(false), Some(true)];
 
 /// Where the time of epochs went, added up: what says which resource is the bottleneck.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -63,8 +61,9 @@ impl Heard {
         for number in self.times.sums.iter().chain(&self.spent.sums) {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        let alone = ALONE.iter().position(|told| *told == self.alone).unwrap_or(0);
-        out.extend_from_slice(&(alone as u64).to_le_bytes());
+        // 0 is nothing, and then come the kinds.
+        let told = self.norm.map_or(0, |norm| norm as u64 + 1);
+        out.extend_from_slice(&told.to_le_bytes());
         out.extend_from_slice(&(self.ids.len() as u64).to_le_bytes());
         out.extend_from_slice(&(self.columns[3].len() as u64).to_le_bytes());
         self.ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
@@ -77,7 +76,10 @@ impl Heard {
         for number in heard.times.sums.iter_mut().chain(&mut heard.spent.sums) {
             *number = f64::from_le_bytes(*take(&mut pack)?);
         }
-        heard.alone = *ALONE.get(usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?)?;
+        heard.norm = match u64::from_le_bytes(*take(&mut pack)?) {
+            0 => None,
+            told => Some(*Norm::ALL.get(usize::try_from(told - 1).ok()?)?),
+        };
         let count = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
         let entropies = usize::try_from(u64::from_le_bytes(*take(&mut pack)?)).ok()?;
         // Lengths are told before what they count: believe them only when the bytes are there.

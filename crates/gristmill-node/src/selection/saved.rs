@@ -54,7 +54,7 @@ impl Choice {
         let heard = Heard::unpack(heard).ok_or_else(damaged)?;
         let mut state = self.lock();
         state.selector.restore(selector)?;
-        state.readings = Readings { io_bound: steer.bound().is_some_and(Bound::cost_votes), times };
+        state.readings = Readings { io_bound: steer.bound().is_some_and(Bound::cost_votes), times, steps: 0 };
         (state.steer, state.families_use, state.merged) = (steer, families_use, merged != 0);
         (state.batches, state.report) = ((batches != u32::MAX).then_some(batches), None);
         state.heard = Heard::default();

@@ -15,6 +15,8 @@ const PER_BYTE_S_MAX: f64 = 25e-9;
 pub(super) struct Beside {
     /// Cores that others have.
     pub(super) cores: f64,
+    /// Cores that had anything but ops: all of what is here.
+    pub(super) all_cores: f64,
     /// CPU seconds of the consumer per sample.
     pub(super) step_cpu_s: f64,
     /// CPU seconds per byte that crosses the link.
@@ -26,6 +28,7 @@ impl Beside {
     pub(super) fn mean(self, other: Beside) -> Beside {
         Beside {
             cores: f64::midpoint(self.cores, other.cores),
+            all_cores: f64::midpoint(self.all_cores, other.all_cores),
             step_cpu_s: f64::midpoint(self.step_cpu_s, other.step_cpu_s),
             per_byte_s: f64::midpoint(self.per_byte_s, other.per_byte_s),
         }
@@ -70,6 +73,7 @@ fn share(busy_s: f64, wall_s: f64, done: Done) -> Beside {
     let moving_s = others_s.min(bytes * PER_BYTE_S_MAX);
     Beside {
         cores: (others_s - moving_s) / wall_s.max(1e-3),
+        all_cores: (busy_s - done.ops_s).max(0.0) / wall_s.max(1e-3),
         step_cpu_s: done.consumer_s / done.samples.max(1) as f64,
         per_byte_s: moving_s / bytes.max(1.0),
     }
@@ -90,7 +94,9 @@ mod tests {
         ] {
             let is = share(busy_s, 4.0, done);
             let right = (is.cores - cores).abs() < 1e-9 && (is.per_byte_s - per_byte_s).abs() < 1e-12;
-            assert!(right && (is.step_cpu_s - 0.001).abs() < 1e-12, "{name}: {is:?}");
+            let all_cores = (busy_s - 5.0).max(0.0) / 4.0;
+            let whole = (is.all_cores - all_cores).abs() < 1e-9;
+            assert!(right && whole && (is.step_cpu_s - 0.001).abs() < 1e-12, "{name}: {is:?}");
         }
         let nothing = share(1.0, 0.0, Done { samples: 0, bytes: 0, ops_s: 0.0, consumer_s: 0.0 });
         assert!(nothing.cores.is_finite() && nothing.per_byte_s.abs() < 1e-12, "{nothing:?}");

@@ -17,8 +17,9 @@ const STAGES: [Stage; 4] = [Stage::Cut, Stage::Cropped, Stage::Packed, Stage::Fi
 const ROLES: Roles =
     Roles { decoded: Stage::Decoded as u8, cropped: Stage::Cropped as u8, finished: Stage::Finished as u8 };
 
-/// What a picture costs to decode is shared by so many epochs, where the node keeps it: most trainings have more.
-const EPOCHS: f32 = 8.0;
+/// What a picture costs to decode is shared by so many epochs, where the node keeps it and so many are left: most trainings
+/// have more.
+const EPOCHS: u32 = 8;
 
 /// What is known when it is decided.
 struct Known {
@@ -93,7 +94,7 @@ impl Splitter {
             past: self.is_ours() && self.set.upstream().is_some() && self.set.held().is_none(),
         };
         drop(state);
-        let parts = if self.is_ours() { self.parts(pipeline, &known, order) } else { Vec::new() };
+        let parts = if self.is_ours() { self.parts(pipeline, &known, epoch, order) } else { Vec::new() };
         let candidates = self.candidates(pipeline, &known, epoch, order, expected, &parts)?;
         let decide = |policy| decide(policy, &candidates, resources, ROLES).map_err(|e| e.to_string());
         let (policy, decided) = if let SplitMode::Policy(policy) = self.options.mode {
@@ -115,13 +116,15 @@ impl Splitter {
     }
 
     /// Whether the decision is ours: published policies know of nothing that is kept.
-    fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         matches!(self.options.mode, SplitMode::Auto | SplitMode::Policy(SplitPolicy::Best))
     }
 
     /// Of what the node does once for each picture, the part that this epoch is charged with: nothing where that is done, all of
     /// it where the picture would find no room.
-    fn parts(&self, pipeline: &Pipeline, known: &Known, order: &[u32]) -> Vec<f32> {
+    fn parts(&self, pipeline: &Pipeline, known: &Known, epoch: u64, order: &[u32]) -> Vec<f32> {
+        let left = self.epochs.map_or(EPOCHS, |epochs| u64::from(epochs).saturating_sub(epoch) as u32);
+        let part = 1.0 / left.clamp(1, EPOCHS) as f32;
         let mut room = known.room;
         let one = |&id: &u32| {
             let id = SampleId(id);
@@ -132,7 +135,7 @@ impl Splitter {
             let bytes = pipeline.stage_bytes(Stage::Decoded, facts.width, facts.height).unwrap_or(u64::MAX);
             let fits = bytes <= room;
             room -= if fits { bytes } else { 0 };
-            if fits { 1.0 / EPOCHS } else { 1.0 }
+            if fits { part } else { 1.0 }
         };
         order.iter().map(one).collect()
     }

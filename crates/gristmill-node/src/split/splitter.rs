@@ -44,6 +44,7 @@ pub(crate) struct Splitter {
     pub(super) pipeline: Option<Arc<Pipeline>>,
     pixels_max: u64,
     pub(super) seed: u64,
+    pub(super) epochs: Option<u32>,
     state: Mutex<State>,
     /// Rings when a calibration ends.
     calibrated: Condvar,
@@ -96,9 +97,11 @@ impl State {
         self.link_bytes_per_s.or(self.link_looked_at)
     }
 
-    /// What is left of the cores that threads can use, where the node is on this machine.
-    fn cores_left(&self, threads_cores: f64) -> f64 {
-        let others = self.beside.filter(|_| self.same_machine).map(|beside| beside.cores);
+    /// What is left of the cores that threads can use, where the node is on this machine. Published policies count what
+    /// a sample takes beside its ops as cores that are gone.
+    fn cores_left(&self, threads_cores: f64, ours: bool) -> f64 {
+        let beside = self.beside.filter(|_| self.same_machine);
+        let others = beside.map(|beside| if ours { beside.cores } else { beside.all_cores });
         cores::left(threads_cores, cores::all() as f64, others)
     }
 
@@ -124,6 +127,8 @@ pub(crate) struct Ground {
     pub(crate) pixels_max: u64,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
+    /// How many epochs there will be, if that is known.
+    pub(crate) epochs: Option<u32>,
 }
 
 impl Splitter {
@@ -146,7 +151,7 @@ impl Splitter {
         if let Some(cores) = options.upstream_cores.filter(|cores| cores.is_nan() || *cores < 0.0) {
             return Err(Error::config(format!("split.upstream_cores is {cores}; it must be 0 or more")));
         }
-        let Ground { set, recipe, pipeline, pixels_max, seed, threads } = ground;
+        let Ground { set, recipe, pipeline, pixels_max, seed, threads, epochs } = ground;
         let state = State {
             pictures: Pictures::default(),
             // A node that was given more or less says so by how long pictures take that come again.
@@ -172,6 +177,7 @@ impl Splitter {
             pipeline,
             pixels_max,
             seed,
+            epochs,
             state: Mutex::new(state),
             calibrated: Condvar::new(),
             beside_bytes: AtomicU64::new(0),
@@ -266,7 +272,7 @@ impl Splitter {
             state.link()
         };
         let mut resources = self.resources(link, None, ready)?;
-        let left = || self.lock().cores_left(cores_of(threads));
+        let left = || self.lock().cores_left(cores_of(threads), self.is_ours());
         resources.local_cores = self.options.local_cores.unwrap_or_else(left);
         let some: Vec<u32> =
             order.iter().step_by(order.len().div_ceil(WHAT_IF_SAMPLES).max(1)).copied().collect();
@@ -274,7 +280,9 @@ impl Splitter {
         let (before, samples) = (decided.before, some.len() as f64);
         // On one machine the decision counts what the node takes as taken here.
         let state = self.lock();
-        let (same_machine, [per_byte_s, step_cpu_s]) = (state.same_machine, state.beside_s());
+        let same_machine = state.same_machine;
+        // As it was decided: published policies know of nothing beside the ops.
+        let [per_byte_s, step_cpu_s] = if self.is_ours() { state.beside_s() } else { [0.0; 2] };
         drop(state);
         let of = |after: Times| {
             let upstream_s = after.upstream_s * resources.upstream_cores / samples;
@@ -401,7 +409,9 @@ impl Splitter {
         Some(Resources {
             link_bytes_per_s: options.link_bytes_per_s.or(link_now)?,
             upstream_cores: options.upstream_cores.unwrap_or(ready.cores),
-            local_cores: options.local_cores.unwrap_or_else(|| state.cores_left(state.local_cores)),
+            local_cores: options
+                .local_cores
+                .unwrap_or_else(|| state.cores_left(state.local_cores, self.is_ours())),
             accelerator_samples_per_s: accelerator.unwrap_or(f64::INFINITY),
         })
     }

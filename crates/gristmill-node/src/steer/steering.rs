@@ -9,7 +9,8 @@ use crate::cores;
 use crate::report::EpochReport;
 use crate::split::Begun;
 use gristmill_core::steer::pilot::{self, Forecast, Observed, Pilot, Tried};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Epochs after which it is looked again how the store answers.
@@ -100,17 +101,24 @@ impl Steering {
         }
         let Some(sheet) = state.sheet.take() else { return (was, Vec::new()) };
         let waits = sheet.wait_share >= WAIT_SHARE_MIN;
+        // Cores that the node of a split epoch had on this machine say nothing of one without.
+        let busy_cores = std::mem::replace(&mut state.busy_cores, (!was.split).then_some(sheet.busy_cores));
+        if !waits && !pilot.tries() {
+            // Nothing to judge and nothing to gain: epochs begin at once.
+            return (was, Vec::new());
+        }
         let matters = !self.options.pins.reads || !self.options.pins.split && ahead.can_split;
         if waits && matters && sheet.fetch_share >= WAIT_SHARE_MIN && sheet.cached < 1.0 {
             look(&mut state.answers, &mut state.looks, &sheet, ahead, was);
         }
-        let mut split: BTreeMap<usize, Option<[WhatIf; 2]>> = BTreeMap::new();
         let link = state.answers.map(|(answers, _)| answers.bytes_per_s).filter(|rate| rate.is_finite());
-        let mut forecast = |course: &Course, setting: Setting| {
-            let what_if = (setting.split || was.split).then(|| {
-                *split.entry(setting.threads).or_insert_with(|| (ahead.what_if)(setting.threads, link))
-            });
-            let [next, lasting] = what_if.flatten().map_or([None; 2], |what_if| what_if.map(Some));
+        let known = RefCell::new(BTreeMap::new());
+        let split = |threads: usize| -> Option<[WhatIf; 2]> {
+            *known.borrow_mut().entry(threads).or_insert_with(|| (ahead.what_if)(threads, link))
+        };
+        let forecast = |course: &Course, setting: Setting| {
+            let what_if = if setting.split || was.split { split(setting.threads) } else { None };
+            let [next, lasting] = what_if.map_or([None; 2], |what_if| what_if.map(Some));
             let seconds =
                 |what_if: Option<WhatIf>| predict::seconds(&sheet, course, was, setting, what_if.as_ref());
             let next_s = seconds(next)?;
@@ -120,12 +128,12 @@ impl Steering {
         // What cannot explain the epoch that was is not asked about the next. The store may be shared with others, and answer
         // a look otherwise than an epoch: then it gives what it gave, however many reads there are.
         let seen = course(ahead, &sheet, state.answers.map(|(answers, _)| answers), sheet.cached);
-        let cut = if was.split { (ahead.what_if)(was.threads, link).map(|[next, _]| next) } else { None };
+        let cut = if was.split { split(was.threads).map(|[next, _]| next) } else { None };
         // What a sample came to on the link, and what of its time was the node's ops, which are added by themselves.
         let (crossed, ops_s) = cut.map_or((ahead.bytes.0, 0.0), |cut| (cut.bytes[1], cut.upstream_s));
         let plain = course(ahead, &sheet, Some(as_measured(crossed, ops_s, was, &sheet)), sheet.cached);
-        let mut seconds = |course: &Course| forecast(course, was).map(|forecast| forecast.next_s);
-        let mut explains = |course: &Course| {
+        let seconds = |course: &Course| forecast(course, was).map(|forecast| forecast.next_s);
+        let explains = |course: &Course| {
             let off = seconds(course).map(|expected| (sheet.seconds_per_sample / expected - 1.0).abs());
             off.is_some_and(|off| off <= OFF_MAX)
         };
@@ -136,25 +144,30 @@ impl Steering {
             (Some(then), Some(now)) => then / now,
             _ => 1.0,
         };
-        let calm = Sheet { busy_cores: state.busy_cores.unwrap_or(sheet.busy_cores), ..sheet.clone() };
+        let calm = Sheet { busy_cores: busy_cores.unwrap_or(sheet.busy_cores), ..sheet.clone() };
         let excess = match (seconds(&last), predict::seconds(&calm, &last, was, was, None)) {
             (Some(now), Some(calm)) => now / calm,
             _ => 1.0,
         };
-        // Cores that the node of a split epoch had on this machine say nothing of one without.
-        state.busy_cores = (!was.split).then_some(sheet.busy_cores);
         let observed = Observed {
             epoch: sheet.epoch,
             seconds_per_sample: sheet.seconds_per_sample,
             drift,
             excess,
+            least_s: sheet.step_s / f64::from(ahead.batch.max(1)),
             cause: &sheet.cause,
         };
+        // Pairs of moves come to the same settings again and again.
+        let mut asked: HashMap<Setting, Option<Forecast>> = HashMap::new();
+        let mut expected = |setting| *asked.entry(setting).or_insert_with(|| forecast(&next, setting));
         let decided = pilot.observe(observed, |places| {
+            if !waits {
+                return None;
+            }
             let setting = ladder.setting(places);
-            let expected = forecast(&next, setting).filter(|_| waits)?;
             // Fewer threads make nothing faster: where that is predicted, it is another cut of the samples that seems to.
-            let as_many = forecast(&next, Setting { threads: setting.threads.max(was.threads), ..setting })?;
+            let as_many = expected(Setting { threads: setting.threads.max(was.threads), ..setting })?;
+            let expected = expected(setting)?;
             Some(Forecast {
                 next_s: expected.next_s.max(as_many.next_s),
                 lasting_s: expected.lasting_s.max(as_many.lasting_s),
@@ -372,5 +385,40 @@ mod tests {
         assert!(!setting.split && setting.threads == 1 && setting.reads > 1);
         assert!(Steering::new(SteerOptions { on: true, pins: Pins::ALL }, START).is_none());
         assert!(Steering::new(SteerOptions { on: false, pins: Pins::default() }, START).is_none());
+    }
+
+    #[test]
+    fn after_an_epoch_that_waited_for_nothing_the_next_begins_at_once() {
+        let good = Setting { threads: 2, reads: 64, ahead: 4, split: true };
+        let asked = std::cell::Cell::new(0);
+        let look = |_| None;
+        let what_if = |_, _| {
+            asked.set(asked.get() + 1);
+            None
+        };
+        for (wait_ms, asks) in [(20.0, false), (500.0, true)] {
+            let steering = Steering::new(SteerOptions { on: true, pins: Pins::default() }, good).unwrap();
+            asked.set(0);
+            for number in 0..2 {
+                let ahead = Ahead {
+                    epoch: number,
+                    samples: 2_000,
+                    batch: 20,
+                    cached: None,
+                    can_direct: false,
+                    can_split: true,
+                    bytes: (100_000.0, 0.0),
+                    jobs: 1,
+                    look: &look,
+                    what_if: &what_if,
+                };
+                let (setting, decisions) = steering.begin(&ahead);
+                assert!(setting == good && decisions.is_empty(), "{setting:?} {decisions:?}");
+                let wait = Wait { total_ms: wait_ms, fetch_ms: wait_ms, ..Wait::default() };
+                let report = EpochReport { wall_ms: 1_000.0 + wait_ms, wait, ..epoch(number, good) };
+                steering.ended(&report, true);
+            }
+            assert_eq!(asked.get() > 0, asks, "{wait_ms} ms");
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::loader::{data, options, photos, recipe};
 use gristmill_core::family::Families;
 use gristmill_core::plan::Shape;
 use gristmill_core::score::Feedback;
-use gristmill_core::select::Selection;
+use gristmill_core::select::{Norm, Selection};
 use gristmill_node::loader::{Batch, Data, Loader, LoaderOptions};
 use gristmill_node::selection::{Choice, FamilyUse, SelectionOptions};
 use gristmill_node::store::{StoreOptions, ThrottleOptions};
@@ -190,10 +190,11 @@ fn ranks_that_share_what_they_heard_select_as_one() {
     for epoch in 0..5 {
         let plan = alone.decide(epoch, Shape::single(20), true).unwrap().plan;
         (0..plan.batches()).for_each(|b| tell(&alone, &plan.batch(b).map(|id| id.0).collect::<Vec<_>>()));
-        // A model without batch norm is one where all ranks say so.
-        alone.alone(epoch >= 2);
-        ranks[0].alone(true);
-        ranks[1].alone(epoch >= 2);
+        // What all ranks say of their batch norm counts.
+        let said = if epoch >= 2 { Norm::Absent } else { Norm::Unknown };
+        alone.norm(said);
+        ranks[0].norm(Norm::Absent);
+        ranks[1].norm(if epoch >= 2 { said } else { Norm::Weighed });
         let mut both = Vec::new();
         for (rank, choice) in ranks.iter().enumerate() {
             let shape = Shape { rank: rank as u32, world: 2, ..Shape::single(10) };

@@ -181,6 +181,27 @@ fn pictures_that_stay_decoded_give_the_same_batches_in_a_part_of_the_time() {
 }
 
 #[test]
+fn what_is_done_once_is_charged_to_several_epochs() {
+    let once = |epochs: Option<u32>| {
+        let server = serve(serve_options());
+        let set = behind(&server, ClientOptions::default());
+        let mut options = split(SplitMode::Policy(SplitPolicy::Best));
+        // Little of the node's time makes it the limit.
+        options.split.upstream_cores = Some(0.01);
+        options.selection.epochs = epochs;
+        let load = |set, options| Loader::new(set, Some(&small_crops()), options).unwrap();
+        let loader = load(set, options);
+        epoch(&loader, 0);
+        let (got, report) = epoch(&loader, 1);
+        same(&got, &epoch(&load(near(), crate::loader::options()), 1).0, "charged");
+        of(&report).once
+    };
+    let (more, last) = (once(None), once(Some(2)));
+    // No later epoch shares what the last one does.
+    assert!(more > 1.05 && last < 1.0 + 1e-9, "how much longer this epoch is: {more} {last}");
+}
+
+#[test]
 fn what_was_cut_comes_through_a_lane_too() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock").to_str().unwrap().to_string();

@@ -56,23 +56,47 @@ fn train(loader: &Loader, epochs: u64) -> (Vec<Vec<u32>>, Vec<EpochReport>) {
 fn a_bad_start_is_mended_by_moves_that_keep_their_promises() {
     let set = far();
     let free = SteerOptions { on: true, pins: Pins::default() };
-    let (ids, reports) = train(&Loader::new(Arc::clone(&set), None, bad(free)).unwrap(), 5);
+    let (ids, reports) = train(&Loader::new(Arc::clone(&set), None, bad(free)).unwrap(), 7);
     let decisions: Vec<_> = reports.iter().flat_map(|report| &report.decisions).collect();
     let first = decisions.first().expect("something is moved");
-    assert_eq!((first.epoch, first.knob.as_str(), first.from.as_str()), (1, "reads", "1"), "{first}");
+    assert_eq!((first.knob.as_str(), first.from.as_str()), ("reads", "1"), "{first}");
+    // What an epoch was does not explain itself while other tests come and go on the same cores: then the next one is asked.
+    assert!((1..=3).contains(&first.epoch), "{first}");
     assert!(first.line.contains("% of the time is waiting for the store; reads 1 -> "), "{first}");
-    assert!(reports[1].reads_in_flight > 1 && reports[0].reads_in_flight == 1);
+    let moved = first.epoch as usize;
+    assert!(reports[moved].reads_in_flight > 1 && reports[moved - 1].reads_in_flight == 1);
     let kept = decisions.iter().find(|one| one.action == "kept").expect("and kept");
     assert!(kept.measured.unwrap() > 1.3, "{kept}");
-    assert!(
-        reports[4].wall_ms < reports[0].wall_ms / 1.5,
-        "{:?}",
-        reports.iter().map(|r| r.wall_ms).collect::<Vec<_>>()
-    );
+    let walls: Vec<f64> = reports.iter().map(|report| report.wall_ms).collect();
+    let after = walls[moved..].iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(after < walls[0] / 1.5, "{walls:?}");
     // What is trained on is the same as with every knob pinned.
-    let (pinned_ids, pinned) = train(&Loader::new(set, None, bad(SteerOptions::default())).unwrap(), 5);
+    let (pinned_ids, pinned) = train(&Loader::new(set, None, bad(SteerOptions::default())).unwrap(), 7);
     assert_eq!(ids, pinned_ids);
     assert!(pinned.iter().all(|report| report.decisions.is_empty() && report.reads_in_flight == 1));
+}
+
+#[test]
+fn a_slow_link_is_split_before_the_first_epoch_ends() {
+    let near = data(&photos(700), &StoreOptions::default());
+    let node = Arc::new(Node::new(near, NodeOptions::new(Policy::Foresight, 256 << 20)).unwrap());
+    let server = Server::start(serve_options(), None, vec![Hosted { name: "photos".into(), node }]).unwrap();
+    let slow = ClientOptions { throttle_bytes_per_s: Some(8_000_000), ..ClientOptions::default() };
+    let set = behind(&server, slow);
+    let pins = Pins { reads: true, threads: true, ahead: true, ..Pins::default() };
+    let free = SteerOptions { on: true, pins };
+    let split = SplitOptions { same_machine: Some(false), profile_samples: 80, ..SplitOptions::default() };
+    let loading = |steer| LoaderOptions { reads_in_flight: 8, split, steer, ..options() };
+    let make = |steer| Loader::new(Arc::clone(&set), Some(&recipe()), loading(steer)).unwrap();
+    let (ids, reports) = train(&make(free), 2);
+    let begun = reports[0].split.as_ref().and_then(|split| split.begun).expect("it begins inside the first");
+    assert!(begun.after < 600 && begun.lasting > 1.05 && begun.measured.is_some(), "{begun:?}");
+    let lines: Vec<&str> = reports[1].decisions.iter().map(|one| one.line.as_str()).collect();
+    assert!(lines[0].starts_with(&format!("epoch 0: after {} samples the ", begun.after)), "{lines:?}");
+    assert!(lines[0].contains("split none -> best, predicted"), "{lines:?}");
+    // The trial was that epoch, or goes on in the next.
+    assert!(lines.get(1).is_none_or(|line| line.starts_with("epoch 1: split ")), "{lines:?}");
+    assert_eq!(train(&make(SteerOptions::default()), 2).0, ids, "what is trained on is the same");
 }
 
 #[test]

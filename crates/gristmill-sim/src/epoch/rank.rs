@@ -201,9 +201,14 @@ impl Rank {
         self.reads += 1;
         let (batch, place) = (self.batch, self.place);
         // Reads arrive in the order in which they are asked for; only the cache overtakes them.
-        let before = self.arrivals.iter().rev().take_while(|arrival| arrival.at > at).count();
         let arrival = Arrival { at, asked: now, batch, place, relative, thread };
-        self.arrivals.insert(self.arrivals.len() - before, arrival);
+        match self.arrivals.back() {
+            Some(last) if last.at > at => {
+                let place = self.arrivals.partition_point(|arrival| arrival.at <= at);
+                self.arrivals.insert(place, arrival);
+            }
+            _ => self.arrivals.push_back(arrival),
+        }
         self.slot += 1;
         if self.slot == self.len(self.batch) {
             self.batch += 1;

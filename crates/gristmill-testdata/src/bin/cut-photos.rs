@@ -13,7 +13,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let number = |text: Option<String>, default: u64| text.map_or(Ok(default), |text| text.parse::<u64>());
-    let folder = args.next().map(PathBuf::from);
+    // What looks like an option is none of the names that anybody gives a folder.
+    let folder = args.next().filter(|name| !name.starts_with('-')).map(PathBuf::from);
     let numbers = [400, 0, QUALITIES.start.into()].map(|default| number(args.next(), default));
     let (Some(folder), [Ok(count), Ok(seed), Ok(quality @ 1..=100)]) = (folder, numbers) else {
         eprintln!(

@@ -150,7 +150,7 @@ fn lead(
     options.check(inputs, classes)?;
     let mut lead =
         Lead { joint, choices, model: Mlp::new(inputs, &options.hidden, classes, options.seed), samples };
-    lead.choices.iter().flatten().for_each(|choice| choice.alone(lead.model.alone()));
+    lead.choices.iter().flatten().for_each(|choice| choice.norm(lead.model.norm()));
     let mut rows: Vec<EpochRow> = Vec::new();
     for number in 0..options.epochs {
         let before_ms = rows.last().map_or(0.0, |row| row.elapsed_ms);

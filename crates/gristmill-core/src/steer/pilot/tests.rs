@@ -33,6 +33,7 @@ fn seen(epoch: u64, seconds_per_sample: f64) -> Observed<'static> {
         seconds_per_sample,
         drift: 1.0,
         excess: 1.0,
+        least_s: 0.0,
         cause: "71 % of the time is waiting for the link",
     }
 }
@@ -249,5 +250,18 @@ proptest! {
             prop_assert!(moved <= 1 + undone, "{decisions:?}");
             prop_assert_eq!(after[pinned], 0);
         }
+    }
+}
+
+#[test]
+fn where_the_model_is_the_limit_nothing_is_predicted_in_vain() {
+    for (least_s, asked) in [(0.0, true), (0.05, true), (0.0595, false)] {
+        let (mut pilot, mut predictions) = (bad_start(), 0);
+        let decided = pilot.observe(Observed { least_s, ..seen(0, 0.06) }, |_| {
+            predictions += 1;
+            Some(0.0595_f64)
+        });
+        assert!(decided.is_empty(), "{decided:?}");
+        assert_eq!(predictions > 1, asked, "{least_s}: {predictions}");
     }
 }
