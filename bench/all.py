@@ -163,6 +163,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=8, help="workers of the DataLoader (default 8)")
     parser.add_argument("--link", type=float, default=500.0, metavar="MBIT", help="a: the link, Mbit per second")
+    parser.add_argument("--round-trip-ms", type=int, default=2, help="a: what a request takes there and back")
     parser.add_argument("--latency-ms", type=int, default=5, help="b: time before the first byte of each read")
     parser.add_argument("--accelerator", type=float, help="samples per second of the pretended accelerator")
     parser.add_argument("--keep", type=Path, default=KEPT, help="where finished trainings are kept")
@@ -172,6 +173,8 @@ def arguments() -> argparse.Namespace:
     for name in ("epochs", "seeds", "workers", "latency_ms", "link"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    if args.round_trip_ms < 0:
+        parser.error("--round-trip-ms must be at least 0")
     if args.accelerator is not None and args.accelerator <= 0:
         parser.error("--accelerator must be above 0")
     args.letters = [letter.strip() for letter in args.scenario.split(",")]
@@ -183,7 +186,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)
-    scenes = [scene(letter, round(args.link * 1e6 / 8), args.latency_ms, args.accelerator) for letter in args.letters]
+    link = round(args.link * 1e6 / 8)
+    scenes = [scene(one, link, args.round_trip_ms, args.latency_ms, args.accelerator) for one in args.letters]
     try:
         outcomes = run(scenes, args)
     except KeyboardInterrupt:
@@ -193,7 +197,7 @@ def main() -> None:
         [
             f"command: python bench/all.py {shlex.join(sys.argv[1:])}",
             f"{args.epochs} epochs, {args.seeds} seed(s), {args.workers} workers; a: {args.link:g} Mbit/s, "
-            f"paced on both sides; b: {args.latency_ms} ms to the first byte",
+            f"{args.round_trip_ms} ms there and back, paced on both sides; b: {args.latency_ms} ms to the first byte",
             f"{platform.machine()}, torch {torch.__version__}, gristmill {gristmill.__version__}",
             text(rows),
         ]

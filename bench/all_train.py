@@ -95,7 +95,7 @@ class Outcome:
         return asdict(self)
 
 
-def scene(letter: str, link_bytes_per_s: int, latency_ms: int, accelerator: float | None) -> Scene:
+def scene(letter: str, link_bytes_per_s: int, round_trip_ms: int, latency_ms: int, accelerator: float | None) -> Scene:
     """Makes the data of a scenario, once."""
     if letter == "a":
         folders = {name: WORK / f"all-pasted-4000-{name}" for name in ("train", "val")}
@@ -106,9 +106,8 @@ def scene(letter: str, link_bytes_per_s: int, latency_ms: int, accelerator: floa
                 subprocess.run([RELEASE / "cut-photos", folder, str(count), str(seed), "100", part], check=True)
                 print(f"{name}: {count} pictures made of the shipped ones", flush=True)
         rate = accelerator or 4_000
-        return Scene(
-            letter, folders["train"], folders["val"], PHOTOS, JUDGED_PHOTOS, rate, 32, link_bytes_per_s=link_bytes_per_s
-        )
+        train, judged = folders["train"], folders["val"]
+        return Scene(letter, train, judged, PHOTOS, JUDGED_PHOTOS, rate, 32, round_trip_ms, link_bytes_per_s)
     shipped = ROOT / "data" / "shippable"
     folder = WORK / "all-small"
     if not folder.exists():
@@ -169,7 +168,7 @@ class Files(Dataset[tuple[torch.Tensor, int]]):
         with self.free_at.get_lock():
             start = max(time.monotonic(), self.free_at.value)
             self.free_at.value = end = start + count / self.scene.link_bytes_per_s
-        time.sleep(max(0.0, end - time.monotonic()))
+        time.sleep(max(0.0, end + self.scene.latency_ms / 1e3 - time.monotonic()))
 
 
 @contextlib.contextmanager

@@ -148,9 +148,11 @@ def _moments(values: torch.Tensor, shares: Shares) -> tuple[torch.Tensor, torch.
     if by_place.is_contiguous():
         # The channels of a place are side by side, and the values are a matrix with a row per place.
         rows, counts, spare = by_place.view(-1, channels), shares.places(places, values.dtype), torch.empty_like(values)
-        mean = _counted(rows, counts)
-        off = torch.sub(rows, mean, out=spare.movedim(1, -1).view(-1, channels))
-        return mean, _counted(off.square_(), counts), spare
+        about = _counted(rows, counts)
+        off = torch.sub(rows, about, out=spare.movedim(1, -1).view(-1, channels))
+        # A sum of very many large numbers is not exact, what is left of them is.
+        rest = _counted(off, counts)
+        return about + rest, _counted(off.square_(), counts) - rest.square(), spare
     # Group norm, with a group per channel, has the moments of each sample in one quick pass. Of what else it gives only
     # the memory is used. (In the other layout it is slow, and takes differences of squares for variances.)
     spare, means, inverse = torch.native_group_norm(
@@ -163,10 +165,8 @@ def _moments(values: torch.Tensor, shares: Shares) -> tuple[torch.Tensor, torch.
 
 def _counted(rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """The sum of rows, each of which counts so much."""
-    if torch.is_autocast_enabled(rows.device.type):
-        # Mixed precision would make the product in half precision.
-        return (counts[:, None] * rows).sum(0)
-    return torch.mv(rows.t(), counts)
+    # Where the memory is given mixed precision leaves it alone; it would make the product in half precision.
+    return torch.mv(rows.t(), counts, out=rows.new_empty(rows.shape[1]))
 
 
 def _exact(values: torch.Tensor) -> torch.Tensor:

@@ -17,8 +17,8 @@ from torch import nn  # noqa: E402
 SHAPES = [((7, 3), nn.BatchNorm1d), ((5, 3, 6), nn.BatchNorm1d), ((6, 3, 4, 5), nn.BatchNorm2d)]
 
 
-def weighed(kind: Any, weights: Any, **options: Any) -> Any:
-    norm, said = kind(3, **options), BatchWeights()
+def weighed(kind: Any, weights: Any, features: int = 3, **options: Any) -> Any:
+    norm, said = kind(features, **options), BatchWeights()
     assert weigh(norm, said) == 1
     said.note(torch.tensor(weights))
     return norm
@@ -110,6 +110,14 @@ def test_large_means_and_half_precision_lose_nothing() -> None:
         wanted = exact(values.double().repeat_interleave(often, 0)).float()
         for one in layouts(values):
             torch.testing.assert_close(norm(one).repeat_interleave(often, 0), wanted, rtol=0.02, atol=0.02)
+    # Of many values, too: their sum is long.
+    values, weights = torch.randn(128, 4, 32, 32) + 1_000, [1.0, 3.0] * 64
+    often = torch.tensor(weights).long()
+    wanted = nn.BatchNorm2d(4).double()(values.double().repeat_interleave(often, 0)).float()
+    for one in layouts(values):
+        is_now = weighed(nn.BatchNorm2d, weights, features=4)(one).repeat_interleave(often, 0)
+        torch.testing.assert_close(is_now, wanted, rtol=0.005, atol=0.005)
+    weights = [1.0, 2, 3, 1, 2, 1]
     values, grad = torch.randn(64, 8, 14, 14), torch.randn(64, 8, 14, 14)
     shares = torch.rand(64)
     counts = Shares(shares / shares.sum(), torch.device("cpu"))

@@ -66,6 +66,8 @@ pub struct ClientOptions {
     pub queue_max: usize,
     /// The link's speed, if it is to be slower than it is.
     pub throttle_bytes_per_s: Option<u64>,
+    /// What a request is to take there and back beside what it takes anyway.
+    pub throttle_latency_ms: u64,
     /// The version of the ops; only tests say another one.
     pub build: &'static str,
     /// The version of the wire; only tests speak an older one.
@@ -89,6 +91,7 @@ impl Default for ClientOptions {
             answer_bytes_max: 1 << 30,
             queue_max: 1_024,
             throttle_bytes_per_s: None,
+            throttle_latency_ms: 0,
             build: BUILD,
             wire_version: wire::VERSION,
             lane_bytes: 8 << 20,

@@ -189,8 +189,20 @@ pub fn data_set(catalog: Arc<Catalog>, settings: &Settings, stop: &dyn Fn() -> b
     if Address::is_node(catalog.source()) {
         let options = ClientOptions { digest: Some(catalog.digest()), ..settings.client()? };
         // The link to the node is what a throttled store would be.
-        let throttle_bytes_per_s = settings.store().throttle.and_then(|throttle| throttle.bytes_per_s);
-        let options = ClientOptions { job: "data set".into(), throttle_bytes_per_s, ..options };
+        let throttle = settings.store().throttle.unwrap_or_default();
+        if let Some(rate) = throttle.requests_per_s {
+            return Err(Error::config(format!(
+                "store.throttle_requests_per_s is {rate}, but {} is a node and no store",
+                catalog.source()
+            ))
+            .hint("slow down the store behind the node: start the node with that setting"));
+        }
+        let options = ClientOptions {
+            job: "data set".into(),
+            throttle_bytes_per_s: throttle.bytes_per_s,
+            throttle_latency_ms: throttle.latency_ms,
+            ..options
+        };
         let client = Client::connect(catalog.source(), options)?;
         let deadline = Duration::from_millis(settings.store().retry.deadline_ms);
         return Ok(DataSet::behind(catalog, Arc::new(Upstream::new(client, deadline))));

@@ -5,6 +5,9 @@
 //! picture that the crop needs, in running sums: a profile takes a few kilobytes however long the epoch. Upstream cores
 //! may be slower or faster than ours; a short calibration gives a factor per form.
 //!
+//! Forms whose seconds ahead are nearly the same work (whatever needs the picture decoded) may be named: while little was
+//! measured of each, all of them tell of each. Otherwise the cheapest of several would be the one that was measured too low.
+//!
 //! A form that was measured fewer than [`MEASURED_MIN`] times is left out rather than guessed. Deliberately not here:
 //! clocks, and exact sizes that follow from the recipe (the caller may overwrite an estimate).
 
@@ -19,6 +22,11 @@ use std::ops::{Deref, DerefMut};
 
 /// How often a form must have been measured before anything is expected of it.
 pub const MEASURED_MIN: u64 = 8;
+
+/// So many measurements of a form say as much as those of all forms like it.
+const TRUST: f64 = 24.0;
+/// And of so many nobody else need tell.
+const KNOWN: f64 = 1_000.0;
 
 /// Tells the stream of [`stratified`] from the streams of plans.
 const SLICE: u64 = u64::from_be_bytes(*b"profiled");
@@ -95,13 +103,37 @@ impl Calibration {
 #[derive(Debug, Clone)]
 pub struct Profile {
     raw: u8,
+    /// Forms whose seconds ahead are nearly the same.
+    alike: Vec<u8>,
     forms: BTreeMap<u8, Form>,
 }
 
 impl Profile {
     /// Nothing measured yet; `raw` is the caller's number for the raw form.
     pub fn new(raw: u8) -> Profile {
-        Profile { raw, forms: BTreeMap::new() }
+        Profile { raw, alike: Vec::new(), forms: BTreeMap::new() }
+    }
+
+    /// The same, with forms whose seconds ahead are nearly the same work.
+    pub fn alike(self, forms: &[u8]) -> Profile {
+        Profile { alike: forms.to_vec(), ..self }
+    }
+
+    /// How many times longer it takes to bring a sample to this form than was measured of it, by what was measured of forms
+    /// like it: of all of them for a sample as this form had them, since each may have had others.
+    fn lent(&self, stage: u8) -> f64 {
+        let Some(own) = self.forms.get(&stage).filter(|_| self.alike.contains(&stage)) else { return 1.0 };
+        let (own_count, own_s) = (own.ahead_s.count() as f64, own.ahead_s.mean());
+        if own_s <= 0.0 || own_count > KNOWN {
+            return 1.0;
+        }
+        let (mut count, mut sum) = (0.0, 0.0);
+        for form in self.alike.iter().filter_map(|stage| self.forms.get(stage)) {
+            let many = form.ahead_s.count() as f64;
+            count += many;
+            sum += many * form.ahead_s.at(own.ahead_s.middle());
+        }
+        (own_count * own_s + TRUST * sum / count) / (own_count + TRUST) / own_s
     }
 
     /// A measurement on this side. Figures that are negative or not finite are passed over.
@@ -204,7 +236,7 @@ impl Profile {
             choices.push(Choice {
                 stage,
                 bytes: form.bytes.at(&x),
-                upstream_s: form.ahead_s.at(&x) * self.factor(stage),
+                upstream_s: form.ahead_s.at(&x) * self.factor(stage) * self.lent(stage),
                 local_s: form.left_s.at(&x),
             });
         }

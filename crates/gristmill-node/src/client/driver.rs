@@ -3,6 +3,7 @@
 //! The pause between attempts doubles up to its limit, with jitter, and starts over only after an answer came: a node
 //! that lets clients in and then hangs is asked less and less often.
 
+use super::pace;
 use super::pending::Pending;
 use super::session::{self, Announced};
 use super::socket;
@@ -180,7 +181,10 @@ pub(super) struct Said {
 }
 
 impl Driver {
-    async fn run(mut self, mut queue: mpsc::Receiver<Command>, first: SyncSender<Result<()>>) {
+    async fn run(mut self, queue: mpsc::Receiver<Command>, first: SyncSender<Result<()>>) {
+        let latency = Duration::from_millis(self.options.throttle_latency_ms);
+        let mut queue =
+            if latency.is_zero() { queue } else { pace::delayed(queue, latency, self.options.queue_max) };
         let mut first = Some(first);
         let mut failures = 0_u32;
         let random = RandomState::new();

@@ -1,6 +1,8 @@
 //! A link that is slower than the real one, to see what a slow one would do.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 
 /// How far ahead of its rate the link may be, so that pauses are long enough for the clock.
 const AHEAD: Duration = Duration::from_millis(4);
@@ -32,9 +34,69 @@ impl Pace {
     }
 }
 
+/// Hands on what comes in the same order, everything so much later; not more than `most` are under way.
+pub(super) fn delayed<T: Send + 'static>(
+    mut queue: mpsc::Receiver<T>,
+    latency: Duration,
+    most: usize,
+) -> mpsc::Receiver<T> {
+    let (late, delayed) = mpsc::channel(most.max(1));
+    tokio::spawn(async move {
+        let mut under_way: VecDeque<(tokio::time::Instant, T)> = VecDeque::new();
+        let mut open = true;
+        while open || !under_way.is_empty() {
+            let due = under_way.front().map(|(due, _)| *due);
+            let arrives = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = arrives => {
+                    if let Some((_, one)) = under_way.pop_front()
+                        && late.send(one).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                one = queue.recv(), if open && under_way.len() < most.max(1) => match one {
+                    Some(one) => under_way.push_back((tokio::time::Instant::now() + latency, one)),
+                    None => open = false,
+                },
+            }
+        }
+    });
+    delayed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn everything_comes_later_and_nothing_waits_for_what_was_before() {
+        let (send, queue) = mpsc::channel(16);
+        let mut late = delayed(queue, Duration::from_millis(60), 4);
+        let began = Instant::now();
+        for one in 0..4 {
+            send.send(one).await.unwrap();
+        }
+        assert_eq!(late.recv().await, Some(0));
+        assert!(began.elapsed() >= Duration::from_millis(60), "{:?}", began.elapsed());
+        // The others were under way meanwhile; one that comes after them has its own time to wait.
+        let after = Instant::now();
+        for one in 1..4 {
+            assert_eq!(late.recv().await, Some(one));
+        }
+        assert!(after.elapsed() < Duration::from_millis(150), "{:?}", after.elapsed());
+        let last = Instant::now();
+        send.send(4).await.unwrap();
+        drop(send);
+        assert_eq!((late.recv().await, late.recv().await), (Some(4), None));
+        assert!(last.elapsed() >= Duration::from_millis(60), "{:?}", last.elapsed());
+    }
 
     #[test]
     fn bytes_come_no_faster_than_the_rate() {

@@ -3,13 +3,16 @@
 //! An epoch shows only what its own reads in flight brought. Whether more of them would bring more is known once a few were
 //! read one after the other and some all at once: the first gives the latency, the second what is shared. It reads a few
 //! samples more than the epoch needs, seldom, and only where training waits for bytes.
+//!
+//! Others may read from the same store, and whoever waits behind them sees their queue as latency. They come and go, so a
+//! few are read alone before the many and a few after them, and what counts is the quieter moment of the two.
 
 use crate::Result;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use std::time::Instant;
 
-/// Reads that are made one after the other.
+/// Reads that are made one after the other, half of them before the others and half of them after.
 const ALONE: usize = 6;
 /// And those that are made at once, at most.
 const TOGETHER_MAX: usize = 128;
@@ -37,23 +40,14 @@ pub(crate) fn reads(samples: u64) -> Option<usize> {
 
 /// Looks, by reading these samples; each future says how many bytes came.
 pub(crate) fn look<'a>(ids: &[u32], read: &dyn Fn(u32) -> BoxFuture<'a, Result<u64>>) -> Option<Answers> {
-    let (alone, together) = ids.split_at_checked(ALONE)?;
+    let (before, rest) = ids.split_at_checked(ALONE / 2)?;
+    let (together, after) = rest.split_at(rest.len().saturating_sub(ALONE / 2));
     if together.len() < TOGETHER_MIN {
         return None;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {
-        let mut times = Vec::with_capacity(ALONE);
-        for &id in alone {
-            let start = Instant::now();
-            // One that cannot be read is the epoch's business.
-            if let Ok(bytes) = read(id).await {
-                times.push((start.elapsed().as_secs_f64(), bytes as f64));
-            }
-        }
-        // The first may have had to connect.
-        times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let &(one_s, one_bytes) = times.get(times.len() / 2)?;
+        let first = one_by_one(before, read).await;
         let start = Instant::now();
         let mut came = stream::iter(together.iter().map(|&id| read(id))).buffer_unordered(TOGETHER_MAX);
         let (mut bytes, mut good) = (0, 0);
@@ -63,9 +57,27 @@ pub(crate) fn look<'a>(ids: &[u32], read: &dyn Fn(u32) -> BoxFuture<'a, Result<u
                 good += 1;
             }
         }
+        let all_s = start.elapsed().as_secs_f64();
+        let second = one_by_one(after, read).await;
+        let (one_s, one_bytes) = [first, second].into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0))?;
         let enough = good >= together.len() / 2;
-        enough.then(|| fit(one_s, one_bytes, good, start.elapsed().as_secs_f64(), bytes as f64))
+        enough.then(|| fit(one_s, one_bytes, good, all_s, bytes as f64))
     })
+}
+
+/// Reads these one after the other: how long the middle one took, and its bytes.
+async fn one_by_one<'a>(ids: &[u32], read: &dyn Fn(u32) -> BoxFuture<'a, Result<u64>>) -> Option<(f64, f64)> {
+    let mut times = Vec::with_capacity(ids.len());
+    for &id in ids {
+        let start = Instant::now();
+        // One that cannot be read is the epoch's business.
+        if let Ok(bytes) = read(id).await {
+            times.push((start.elapsed().as_secs_f64(), bytes as f64));
+        }
+    }
+    // The first may have had to connect.
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    times.get(times.len() / 2).copied()
 }
 
 /// What answers that way: all reads are asked for at once, begin after the latency and share the rest of the time.
@@ -103,6 +115,28 @@ mod tests {
         // No latency at all.
         let near = fit(0.001, 1e5, 100, 0.1, 1e7);
         assert!(near.latency_s < 1e-4 && (near.bytes_per_s / 1e8 - 1.0).abs() < 0.02, "{near:?}");
+    }
+
+    #[test]
+    fn somebody_elses_queue_is_not_latency() {
+        // A store that answers after 2 ms, four in a millisecond. Others had it answer 60 ms later while the first were read.
+        let asked = std::sync::atomic::AtomicU64::new(0);
+        let busy = |_| {
+            let place = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let wait_ms = match place {
+                0..3 => 60,
+                3..131 => 2 + (place - 3) / 4,
+                _ => 2,
+            };
+            async move {
+                tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                Ok(1_000)
+            }
+            .boxed()
+        };
+        let ids: Vec<u32> = (0..134).collect();
+        let seen = look(&ids, &busy).unwrap();
+        assert!(seen.latency_s < 0.03 && seen.bytes_per_s.is_finite(), "{seen:?}");
     }
 
     #[test]

@@ -79,6 +79,25 @@ impl Sheet {
     }
 }
 
+impl Sheet {
+    /// Whether its times differ from another epoch's by no more than this share of them; shares and cores by no more than
+    /// that much. How long a read was under way is left out: it says how many there were.
+    pub(super) fn is_like(&self, other: &Sheet, share: f64) -> bool {
+        let times = [
+            (self.seconds_per_sample, other.seconds_per_sample),
+            (self.step_s, other.step_s),
+            (self.cpu_s, other.cpu_s),
+        ];
+        let shares = [
+            (self.cached, other.cached),
+            (self.busy_cores, other.busy_cores),
+            (self.fetch_share, other.fetch_share),
+        ];
+        times.iter().all(|(a, b)| (a - b).abs() <= share * b)
+            && shares.iter().all(|(a, b)| (a - b).abs() <= share)
+    }
+}
+
 /// What training waited for most, as a clause with its share.
 fn cause(report: &EpochReport, link: &str) -> String {
     let Wait { total_ms, fetch_ms, decode_ms, ops_ms, hand_over_ms } = report.wait;
@@ -130,6 +149,9 @@ mod tests {
         ] {
             assert!((is - should).abs() < 1e-9, "{what}: {is}");
         }
+        let slower = Sheet { seconds_per_sample: 0.0215, ..sheet.clone() };
+        assert!(slower.is_like(&sheet, 0.1) && !slower.is_like(&sheet, 0.05));
+        assert!(!Sheet { cached: 0.3, ..sheet.clone() }.is_like(&sheet, 0.2));
         assert_eq!(Sheet::new(&EpochReport { wall_ms: 20.0, ..report.clone() }, 1.0, ""), None, "too short");
         assert_eq!(
             Sheet::new(&EpochReport { batches: 2, ..report.clone() }, 1.0, ""),

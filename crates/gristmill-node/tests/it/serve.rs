@@ -20,6 +20,7 @@ use gristmill_node::token::Token;
 use gristmill_ops::Encoding;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const TOKEN: &str = "a token for tests only";
 
@@ -238,4 +239,21 @@ fn several_data_sets_have_names() {
     }
     let twice = Server::start(options(), None, vec![hosted[0].clone(), hosted[0].clone()]).unwrap_err();
     assert!(twice.to_string().contains("two data sets"), "{twice}");
+}
+
+#[test]
+fn a_link_with_latency_keeps_everybody_waiting_and_nobody_in_turn() {
+    let sizes = sizes();
+    let server = start(options(), node(&sizes, 0));
+    let far = ClientOptions { throttle_latency_ms: 80, ..with_token() };
+    let client = Client::connect(&url(&server), far).unwrap();
+    let start = Instant::now();
+    check(&client, &sizes, &[3]);
+    assert!(start.elapsed() >= Duration::from_millis(80), "{:?}", start.elapsed());
+    // Twenty that are asked for together are under way together: one after the other they would take 1.6 s.
+    let start = Instant::now();
+    let all: Vec<Vec<Ask>> = (0..20).map(|id| asks([id])).collect();
+    let came = block_on(futures::future::join_all(all.iter().map(|asks| client.fetch(asks))));
+    assert!(came.iter().all(|one| one.as_ref().is_ok_and(|served| served[0].is_ok())));
+    assert!((80..800).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
 }

@@ -32,6 +32,9 @@ pub(crate) struct CompareAllArgs {
     /// a: what the link to the node carries, e.g. 500Mbit, or 60MB for bytes; per second
     #[arg(long, value_name = "RATE", default_value = "500Mbit")]
     pub(crate) link: String,
+    /// a: time that a request takes to the node and back beside its bytes; 0 for two programs on one machine
+    #[arg(long, value_name = "MS", default_value_t = 2)]
+    pub(crate) round_trip_ms: u64,
     /// a: how the link is slowed down: namespace (a network namespace with a rate limit, needs root), throttle (the
     /// client paces itself), or auto for the first that works
     #[arg(long, value_name = "HOW", default_value = "auto")]

@@ -39,6 +39,11 @@ impl Fit {
         self.mean_y
     }
 
+    /// The regressors of the middle of what was measured.
+    pub(super) fn middle(&self) -> &[f64; REGRESSORS] {
+        &self.mean_x
+    }
+
     /// One measurement.
     #[expect(clippy::needless_range_loop, reason = "two indices into a matrix")]
     pub(super) fn add(&mut self, x: &[f64; REGRESSORS], y: f64) {

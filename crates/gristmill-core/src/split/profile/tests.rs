@@ -184,3 +184,34 @@ fn a_node_that_got_faster_is_soon_believed() {
     (0..9).for_each(|_| few.fade());
     assert_eq!(few.choices(&shape, &[1, 3]).len(), 3);
 }
+
+#[test]
+fn of_forms_that_take_the_same_the_cheapest_is_not_the_one_that_was_measured_too_low() {
+    let shape = Shape { raw_bytes: 80_000, width: 500, height: 400, cut_share: 0.8 };
+    // All three take 1 ms; eight measurements of each happened to be 30 % too low, right, and 30 % too high.
+    let measured = |profile: &mut Profile, times: u64| {
+        for (stage, ahead_s) in [(1, 0.0007), (2, 0.001), (3, 0.0013)] {
+            let one = Measured {
+                stage,
+                bytes: Some(1.0),
+                ahead_s: Some(ahead_s),
+                left_s: Some(1e-4),
+                again: false,
+            };
+            (0..times).for_each(|_| profile.measured(&shape, &one));
+        }
+        let raw = Measured { stage: 0, bytes: Some(1.0), left_s: Some(0.001), ..Measured::default() };
+        (0..times).for_each(|_| profile.measured(&shape, &raw));
+    };
+    let least = |profile: &Profile| {
+        let choices = profile.choices(&shape, &[1, 2, 3]);
+        choices[1..].iter().map(|choice| choice.upstream_s).fold(f64::INFINITY, f64::min)
+    };
+    let (mut apart, mut alike) = (Profile::new(0), Profile::new(0).alike(&[1, 2, 3]));
+    [&mut apart, &mut alike].into_iter().for_each(|profile| measured(profile, MEASURED_MIN));
+    assert!(near(least(&apart), 0.0007, 0.01), "{}", least(&apart));
+    assert!(near(least(&alike), 0.001, 0.1), "{}", least(&alike));
+    // What was measured often is believed.
+    measured(&mut alike, 2_000);
+    assert!(near(least(&alike), 0.0007, 0.02), "{}", least(&alike));
+}

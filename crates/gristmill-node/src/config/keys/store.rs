@@ -48,21 +48,21 @@ pub(super) const STORE: &[Key] = &[
     ),
     key!(
         "store.throttle_latency_ms",
-        "slow the store down: time before the first byte",
+        "slow the store, or the link to a node, down: time before the first byte",
         throttle_latency_ms,
         whole::<u64, 0, HOUR_MS>,
         shown
     ),
     key!(
         "store.throttle_bytes_per_s",
-        "slow the store down: bytes per second, 0 for no limit",
+        "slow the store, or the link to a node, down: bytes per second, 0 for no limit",
         throttle_bytes_per_s,
         bytes::<0>,
         |b: &u64| format_bytes(*b)
     ),
     key!(
         "store.throttle_requests_per_s",
-        "slow the store down: reads per second, 0 for no limit",
+        "slow the store down: reads per second, 0 for no limit; a node has that behind it, not in front",
         throttle_requests_per_s,
         whole::<u64, 0, 1_000_000_000>,
         shown

@@ -32,7 +32,7 @@ use table::{Entry, Row};
 const WORKERS_MAX: u32 = 256;
 /// The fastest accelerator that is pretended.
 const ACCELERATOR_MAX: f64 = 1e9;
-/// The longest that a store may take to begin.
+/// The longest that a store, or a link, may take to begin.
 const LATENCY_MS_MAX: u64 = 60_000;
 
 pub(in crate::commands) fn all(args: &CompareAllArgs) -> Result<ExitCode> {
@@ -96,8 +96,10 @@ fn check(args: &CompareAllArgs) -> Result<()> {
     if args.workers == 0 || args.workers > WORKERS_MAX {
         return wrong(format!("--workers {} is not from 1 to {WORKERS_MAX}", args.workers));
     }
-    if args.latency_ms > LATENCY_MS_MAX {
-        return wrong(format!("--latency-ms {} is not from 0 to {LATENCY_MS_MAX}", args.latency_ms));
+    for (name, ms) in [("--latency-ms", args.latency_ms), ("--round-trip-ms", args.round_trip_ms)] {
+        if ms > LATENCY_MS_MAX {
+            return wrong(format!("{name} {ms} is not from 0 to {LATENCY_MS_MAX}"));
+        }
     }
     if let Some(rate) = args.accelerator.filter(|rate| !(0.0..=ACCELERATOR_MAX).contains(rate)) {
         return wrong(format!("--accelerator {rate} is not from 0 to {ACCELERATOR_MAX}"));

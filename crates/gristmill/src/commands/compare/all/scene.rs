@@ -87,6 +87,10 @@ impl<'a> Scene<'a> {
             url = node.url().to_string();
             slow.push(("serve.token_file", node.token_file().clone()));
             slow.extend(node.throttle().map(|rate| ("store.throttle_bytes_per_s", rate)));
+            if args.round_trip_ms > 0 {
+                about = format!("{about}, {} ms there and back", args.round_trip_ms);
+                slow.push(("store.throttle_latency_ms", args.round_trip_ms.to_string()));
+            }
             // Whatever the link is, the node computes on the cores that the loader has, too.
             slow.push(("split.same_machine", "true".into()));
         }
