@@ -115,6 +115,7 @@ impl Profile {
     }
 
     /// The same, with forms whose seconds ahead are nearly the same work.
+    #[must_use]
     pub fn alike(self, forms: &[u8]) -> Profile {
         Profile { alike: forms.to_vec(), ..self }
     }
