@@ -64,10 +64,11 @@ pub(crate) fn unpacked(place: &Place) -> String {
     text(&place.path("few-images-idx3-ubyte")).to_string()
 }
 
-/// A training from a slow store with every knob wrong.
+/// A training from a slow store with every knob wrong. Beside other tests an epoch may not explain itself, and what is to be
+/// moved is then seen in one of the next: there are more than three for that.
 pub(crate) const BAD_START: [&str; 16] = [
     "--epochs",
-    "3",
+    "6",
     "--batch",
     "25",
     "--latency-ms",
@@ -94,10 +95,16 @@ fn decisions_are_lines_where_they_are_taken_and_a_table_at_the_end() {
         let found = lines.iter().position(|line| line.starts_with(words));
         found.unwrap_or_else(|| panic!("{words:?} is missing in\n{}", ran.out))
     };
-    let moved = at("epoch 2: ");
-    assert!(lines[moved].contains("waiting for the store; reads 1 -> "), "{}", lines[moved]);
-    assert!(at("    1  ") < moved && moved < at("    2  "), "{}", ran.out);
-    let verdict = at("epoch 3: reads 1 -> ");
+    let told = |words: &str| {
+        let found = lines.iter().position(|line| line.starts_with("epoch ") && line.contains(words));
+        found.unwrap_or_else(|| panic!("{words:?} is missing in\n{}", ran.out))
+    };
+    let moved = told("waiting for the store; reads 1 -> ");
+    let epoch: u32 = lines[moved][6..].split(':').next().unwrap().parse().unwrap();
+    assert!(epoch > 1, "{}", lines[moved]);
+    let row = |epoch: u32| at(&format!("{epoch:>5}  "));
+    assert!(row(epoch - 1) < moved && moved < row(epoch), "{}", ran.out);
+    let verdict = told(&format!("{}: reads 1 -> ", epoch + 1));
     assert!(
         lines[verdict].contains("kept: predicted ") && lines[verdict].contains("measured "),
         "{}",
@@ -107,11 +114,10 @@ fn decisions_are_lines_where_they_are_taken_and_a_table_at_the_end() {
     assert!(table[0].contains("move") && table[1].contains("predicted  measured"), "{table:?}");
     assert!(table[2].contains("reads    1 -> ") && table[2].ends_with("kept"), "{table:?}");
     let rows = place.run(&[&["train", &data, "--json"][..], &BAD_START].concat()).good().json();
-    assert_eq!(
-        (rows[0]["decisions"].as_array().unwrap().len(), &rows[1]["decisions"][0]["knob"]),
-        (0, &"reads".into())
-    );
-    assert_eq!(rows[3]["decisions"][0]["action"], "moved");
+    assert!(rows[0]["decisions"].as_array().unwrap().is_empty(), "nothing is known before the first epoch");
+    let first = rows[1..6].iter().find_map(|row| row["decisions"].as_array().unwrap().first());
+    assert_eq!(first.unwrap()["knob"], "reads");
+    assert_eq!(rows[6]["decisions"][0]["action"], "moved");
 }
 
 #[test]
@@ -164,12 +170,11 @@ fn a_training_is_live_in_a_terminal() {
     let Some(ran) = in_terminal(&place, &[&["train", &data][..], &BAD_START].concat(), None) else { return };
     let ran = ran.good();
     for words in [
-        "epoch 1 of 3 [",
+        "epoch 1 of 6 [",
         "time     [",
         "▓ fetch",
         "data     hits",
         "knobs    1 thread  1 read in flight  1 batch ahead",
-        "epoch 2: ",
         "reads 1 -> ",
         "steering: ",
     ] {
@@ -225,7 +230,7 @@ fn a_run_is_watched_by_its_page() {
     assert_eq!(state["facts"]["samples"], 1_000);
     let mut watching = Watching::start(place.command(&["status", &url, "--watch"]));
     watching.until("epoch 1: ");
-    assert!(watching.until("epoch 2: ").contains("reads 1 -> "));
+    assert!(watching.until("reads 1 -> ").starts_with("epoch "));
     watching.until("the run is over");
     assert!(watching.child.wait().unwrap().success(), "it ends with the run");
     assert!(training.wait().unwrap().success());
