@@ -142,11 +142,12 @@ fn asked(
     pins: Pins,
     jobs: usize,
     wall_ms: &[f64],
-    latency_s: f64,
+    answers: Answers,
 ) -> (Vec<Decision>, Vec<u32>) {
     let steering = Steering::new(SteerOptions { on: true, pins }, setting).unwrap();
     let asks = std::cell::Cell::new(0);
-    let look = |_| Some(Answers { latency_s, bytes_per_s: f64::INFINITY });
+    let look = |_| Some(answers);
+    let latency_s = answers.latency_s;
     // The node's cores give a thousand samples per second, whatever the setting.
     let what_if = |_, _| {
         asks.set(asks.get() + 1);
@@ -187,11 +188,12 @@ fn asked(
 fn what_was_found_to_be_best_is_not_looked_for_in_every_epoch() {
     let good = Setting { threads: 2, reads: 64, ahead: 4, split: true };
     let walls = [2_000.0, 2_000.0, 2_050.0, 1_950.0, 2_000.0, 2_000.0, 2_000.0, 2_000.0];
-    let (decided, asks) = asked(good, Pins::default(), 1, &walls, 0.008);
+    let link = Answers { latency_s: 0.008, bytes_per_s: 50e6 };
+    let (decided, asks) = asked(good, Pins::default(), 1, &walls, link);
     assert!(decided.is_empty(), "{decided:?}");
     assert!(asks[1] > 0 && asks[2..=5].iter().all(|asks| *asks == 0) && asks[6] > 0, "{asks:?}");
     // An epoch that is not like it is a reason to ask again.
-    let (_, asks) = asked(good, Pins::default(), 1, &[2_000.0, 2_000.0, 2_500.0, 2_000.0], 0.008);
+    let (_, asks) = asked(good, Pins::default(), 1, &[2_000.0, 2_000.0, 2_500.0, 2_000.0], link);
     assert!(asks[2] == 0 && asks[3] > 0, "{asks:?}");
 }
 
@@ -201,8 +203,8 @@ fn jobs_that_share_a_store_do_not_outbid_each_other() {
     for (jobs, reads, moves) in [(1, 64, true), (2, 64, false), (2, 4, true)] {
         let setting = Setting { threads: 2, reads, ahead: 8, split: false };
         // So many reads at once, and what an epoch took, make a latency.
-        let latency_s = reads as f64 * 0.002;
-        let (decided, _) = asked(setting, pins, jobs, &[4_000.0, 4_000.0], latency_s);
+        let far = Answers { latency_s: reads as f64 * 0.002, bytes_per_s: f64::INFINITY };
+        let (decided, _) = asked(setting, pins, jobs, &[4_000.0, 4_000.0], far);
         let to: Vec<&str> = decided.iter().map(|one| one.to.as_str()).collect();
         assert_eq!(!to.is_empty(), moves, "{jobs} jobs, {reads} reads: {decided:?}");
         assert!(jobs == 1 || to.iter().all(|to| to.parse::<usize>().unwrap() <= 64), "{decided:?}");
