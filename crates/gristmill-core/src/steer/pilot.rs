@@ -206,11 +206,6 @@ impl Pilot {
         self.trial.is_some()
     }
 
-    /// Whether a move that did not help may not be made again yet; by then it may be worth asking about.
-    pub fn bars(&self) -> bool {
-        !self.barred.is_empty()
-    }
-
     /// The place of every knob.
     pub fn setting(&self) -> Vec<usize> {
         self.knobs.iter().map(|knob| knob.at).collect()

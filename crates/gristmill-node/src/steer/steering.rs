@@ -206,7 +206,7 @@ impl Steering {
         });
         // Only where everything could be asked about: what is not known today may be tomorrow.
         let split_known = self.options.pins.split || !ahead.can_split || split(was.threads).is_some();
-        let all_known = waits && split_known && !pilot.bars();
+        let all_known = waits && split_known;
         state.settled = (decided.is_empty() && all_known).then_some((was, sheet.clone(), outlook));
         (ladder.setting(&pilot.setting()), decided.iter().map(Decision::from).collect())
     }

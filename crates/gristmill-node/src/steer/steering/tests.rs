@@ -32,6 +32,16 @@ fn epoch(number: u64, setting: Setting) -> EpochReport {
     }
 }
 
+/// What is known before an epoch of such a machine, on which one job may be split.
+fn ahead<'a>(
+    epoch: u64,
+    look: &'a dyn Fn(usize) -> Option<Answers>,
+    what_if: &'a dyn Fn(usize, Option<f64>) -> Option<[WhatIf; 2]>,
+) -> Ahead<'a> {
+    let (samples, batch, bytes, cached) = (2_000, 20, (100_000.0, 0.0), None);
+    Ahead { epoch, samples, batch, cached, can_direct: false, can_split: true, bytes, jobs: 1, look, what_if }
+}
+
 fn drive(options: SteerOptions, epochs: u64) -> (Vec<f64>, Setting, Vec<Decision>) {
     let steering = Steering::new(options, START).unwrap();
     let looks = std::cell::Cell::new(0);
@@ -54,18 +64,7 @@ fn drive(options: SteerOptions, epochs: u64) -> (Vec<f64>, Setting, Vec<Decision
     };
     let (mut walls, mut setting, mut all) = (Vec::new(), START, Vec::new());
     for number in 0..epochs {
-        let ahead = Ahead {
-            epoch: number,
-            samples: 2_000,
-            batch: 20,
-            cached: None,
-            can_direct: false,
-            can_split: true,
-            bytes: (100_000.0, 0.0),
-            jobs: 1,
-            look: &look,
-            what_if: &what_if,
-        };
+        let ahead = ahead(number, &look, &what_if);
         let (now, decisions) = steering.begin(&ahead);
         (setting, all) = (now, [all, decisions].concat());
         let report = epoch(number, setting);
@@ -114,18 +113,7 @@ fn after_an_epoch_that_waited_for_nothing_the_next_begins_at_once() {
         let steering = Steering::new(SteerOptions { on: true, pins: Pins::default() }, good).unwrap();
         asked.set(0);
         for number in 0..2 {
-            let ahead = Ahead {
-                epoch: number,
-                samples: 2_000,
-                batch: 20,
-                cached: None,
-                can_direct: false,
-                can_split: true,
-                bytes: (100_000.0, 0.0),
-                jobs: 1,
-                look: &look,
-                what_if: &what_if,
-            };
+            let ahead = ahead(number, &look, &what_if);
             let (setting, decisions) = steering.begin(&ahead);
             assert!(setting == good && decisions.is_empty(), "{setting:?} {decisions:?}");
             let wait = Wait { total_ms: wait_ms, fetch_ms: wait_ms, ..Wait::default() };
@@ -160,18 +148,7 @@ fn asked(
     let (mut decided, mut counts) = (Vec::new(), Vec::new());
     for (number, wall_ms) in wall_ms.iter().copied().enumerate() {
         let epoch_number = number as u64;
-        let ahead = Ahead {
-            epoch: epoch_number,
-            samples: 2_000,
-            batch: 20,
-            cached: None,
-            can_direct: false,
-            can_split: !pins.split,
-            bytes: (100_000.0, 0.0),
-            jobs,
-            look: &look,
-            what_if: &what_if,
-        };
+        let ahead = Ahead { can_split: !pins.split, jobs, ..ahead(epoch_number, &look, &what_if) };
         asks.set(0);
         decided.extend(steering.begin(&ahead).1);
         counts.push(asks.get());
