@@ -232,6 +232,11 @@ fn places(args: &CompareAllArgs, scenario: Scenario) -> Result<Places> {
         let (train, test) = source::shipped().ok_or_else(absent)?;
         (shown(train), Some(test))
     };
+    // A wrong path is said before what is missing beside it.
+    if !named.contains("://") && !named.contains('{') && !Path::new(&named).exists() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(Error::io("open", &named, missing).hint("check the spelling of the path").into());
+    }
     let test = args.ground.test.clone().or_else(|| beside.map(shown)).ok_or_else(|| {
         Error::config("what is compared is judged by test data, and there is none")
             .hint("name some with --test")
