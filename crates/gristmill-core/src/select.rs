@@ -12,6 +12,7 @@
 
 mod baselines;
 mod bucket;
+mod drift;
 mod floor;
 mod options;
 mod percentile;

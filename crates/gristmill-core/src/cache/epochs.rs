@@ -130,7 +130,7 @@ fn reading_ahead_costs_no_extra_reads() {
 #[test]
 fn fresh_feedback_makes_better_guesses() {
     // Most of all in the beginning, when nothing else is known.
-    for (epochs, least) in [(2, 60), (20, 80)] {
+    for (epochs, least) in [(2, 50), (20, 80)] {
         let [plain, fresh] =
             [How::Plain, How::Fresh].map(|how| run(Policy::Foresight, "weighted", epochs, how).0);
         assert!(fresh + least <= plain, "{fresh} reads in {epochs} epochs, {plain} without");

@@ -230,7 +230,8 @@ pub struct Weighted {
     pub warmup: u32,
     /// The share of epochs at the end that train on everything.
     pub full_share: f64,
-    /// The noise that skipping may add, as a share of the noise there is; none goes by [`Weighted::bounds`].
+    /// The noise that skipping may add, as a share of the noise there is, where a tenth of the samples is predicted wrongly;
+    /// none goes by [`Weighted::bounds`].
     pub noise: Option<f64>,
     /// How many times that in the first epoch, falling evenly to once in the last: what noise does early, while the
     /// model moves in large steps, is soon forgotten. It takes a run whose epochs are known.
@@ -249,7 +250,8 @@ pub struct Weighted {
     pub cost: bool,
     /// Nothing is skipped while this share of the samples, or more, is predicted wrongly, and less the nearer it is to that:
     /// a model that is far from knowing its data learns from all of it. Twice that in the first epoch of a run whose epochs
-    /// are known, falling to it: there is time left to come to know it. 1 switches that off.
+    /// are known, falling to it: there is time left to come to know it. With 1
+    /// neither this nor the noise goes by wrong predictions.
     pub wrong_max: f64,
 }
 
@@ -273,7 +275,7 @@ impl Default for Weighted {
 /// How far `weighted` may go.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
-    /// The noise that skipping may add, as a share of the noise there is.
+    /// The noise that skipping may add, as a share of the noise there is, where a tenth is predicted wrongly.
     pub noise: f64,
     /// The least chance of being trained in an epoch.
     pub least: f64,

@@ -16,7 +16,7 @@ pub(super) fn selector(name: &str, options: &[(&str, &str)], facts: Facts) -> Se
 }
 
 /// A model that learns: the probability of the true label grows with the epoch, by the difficulty of the sample.
-fn learned(id: u32, epoch: u64) -> (f32, f32, f32) {
+pub(super) fn learned(id: u32, epoch: u64) -> (f32, f32, f32) {
     let difficulty = (id.wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0;
     let logit = 0.6 * epoch as f32 + 3.0 - 7.0 * difficulty;
     let p = 1.0 / (1.0 + (-logit).exp());
@@ -25,7 +25,7 @@ fn learned(id: u32, epoch: u64) -> (f32, f32, f32) {
     (p, (1.0 - p) * (0.3 + 0.7 * spread), -p.max(1e-9).ln())
 }
 
-fn train(selector: &mut Selector, ids: &[u32], epoch: u64) {
+pub(super) fn train(selector: &mut Selector, ids: &[u32], epoch: u64) {
     let facts: Vec<(f32, f32, f32)> = ids.iter().map(|&id| learned(id, epoch)).collect();
     let p_true: Vec<f32> = facts.iter().map(|f| f.0).collect();
     let p_rival: Vec<f32> = facts.iter().map(|f| f.1).collect();
@@ -205,8 +205,9 @@ fn cost_has_a_vote_when_training_waits_for_io() {
     ] {
         let mean_size = |readings: &Readings| {
             let mut selector = selector(name, &options, facts(vec![0; 4_000], 3, None));
-            let chosen = run(&mut selector, 0..4, readings).pop().unwrap();
-            chosen.ids.iter().map(|id| f64::from(500 + id % 7 * 100)).sum::<f64>() / chosen.ids.len() as f64
+            let chosen = run(&mut selector, 0..6, readings);
+            let ids: Vec<u32> = chosen[2..].iter().flat_map(|chosen| chosen.ids.iter().copied()).collect();
+            ids.iter().map(|id| f64::from(500 + id % 7 * 100)).sum::<f64>() / ids.len() as f64
         };
         let (plain, dear) = (mean_size(&Readings::default()), mean_size(&io));
         assert!(dear < plain - 5.0, "{name}: {dear} against {plain} bytes");
@@ -304,64 +305,24 @@ fn weighted_goes_by_what_gradients_turn_out_to_be() {
 }
 
 #[test]
-fn weighted_adds_the_noise_it_may_with_and_without_cost() {
-    let mut times = ReadTimes::default();
-    [(100, 0.001), (100_000, 1.0)].iter().for_each(|&(bytes, s)| times.note(bytes, s));
-    for io_bound in [false, true] {
-        // Sizes over three orders of magnitude, which have nothing to do with the difficulty.
-        let sizes = (0..20_000_u32).map(|id| 100 << ((id.wrapping_mul(40_503) >> 7 & 1_023) / 103)).collect();
-        let facts = Facts { sizes, ..facts(vec![0; 20_000], 3, None) };
-        let options = [("noise", "0.1"), ("batch_least", "1"), ("weight_max", "1000"), ("least", "0.01")];
-        let mut selector = selector("weighted", &options, facts);
-        let all: Vec<u32> = selector.begin(0, &Readings::default()).unwrap().ids.clone();
-        train(&mut selector, &all, 4);
-        let size = |id: u32| f64::from(1.0 - learned(id, 4).0).powi(2);
-        let chosen = selector.begin(1, &Readings { io_bound, times, steps: 0 }).unwrap();
-        // A sample with chance q is there with chance q and weight 1 / q: this is its noise on average.
-        let pairs = chosen.ids.iter().zip(&chosen.weights).map(|(&id, &w)| (id, f64::from(w)));
-        let added: f64 = pairs.map(|(id, w)| w * (w - 1.0) * size(id)).sum();
-        let share = added / all.iter().map(|&id| size(id)).sum::<f64>();
-        assert!((share - 0.1).abs() < 0.03, "{share} with cost {io_bound}");
-        assert!(chosen.ids.len() < 15_000, "{}", chosen.ids.len());
-    }
-}
-
-#[test]
-fn weighted_may_add_more_noise_early_in_a_run_whose_end_is_known() {
-    let kept = |early: &str, epoch: u64, epochs: Option<u32>| {
-        let options = [("early", early), ("full_share", "0"), ("least", "0.01")];
-        let mut selector = selector("weighted", &options, facts(vec![0; 4_000], 3, epochs));
-        let all: Vec<u32> = selector.begin(0, &Readings::default()).unwrap().ids.clone();
-        train(&mut selector, &all, 4);
-        selector.begin(epoch, &Readings::default()).unwrap().ids.len()
-    };
-    let often = |early| [1, 50, 99].map(|epoch| kept(early, epoch, Some(100)));
-    let [even, later @ ..] = often("1");
-    assert_eq!(later, [even; 2]);
-    let [first, middle, last] = often("8");
-    assert!(first < middle && middle < last && 5 * first < 4 * even, "{first}, {middle}; else {even}");
-    assert_eq!(last, even);
-    assert_eq!(kept("8", 1, None), even, "nobody knows what is early");
-}
-
-#[test]
 fn weighted_is_bolder_with_a_model_that_treats_every_sample_by_itself() {
     let chosen = |norm: Norm, options: &[(&str, &str)]| {
         let mut selector = selector("weighted", options, facts(vec![0; 4_000], 3, None));
         selector.norm(norm);
-        run(&mut selector, 0..12, &Readings::default());
+        let epochs = run(&mut selector, 0..12, &Readings::default());
+        let kept: usize = epochs[4..].iter().map(|chosen| chosen.ids.len()).sum();
         // What is known of the model is part of a saved state.
         let mut resumed = self::selector("weighted", options, facts(vec![0; 4_000], 3, None));
         resumed.restore(&selector.state()).unwrap();
-        resumed.begin(12, &Readings::default()).unwrap().clone()
+        (resumed.begin(12, &Readings::default()).unwrap().clone(), kept)
     };
     let most = |chosen: &Chosen| chosen.weights.iter().copied().fold(0.0, f32::max) / chosen.batch_share;
-    let (careful, bold) = (chosen(Norm::Unknown, &[]), chosen(Norm::Absent, &[]));
-    assert!(bold.ids.len() < careful.ids.len(), "{} {}", bold.ids.len(), careful.ids.len());
+    let ((careful, often), (bold, rarely)) = (chosen(Norm::Unknown, &[]), chosen(Norm::Absent, &[]));
+    assert!(100 * rarely < 95 * often, "{rarely} {often}");
     assert_eq!((most(&careful), most(&bold)), (5.0, 3.0));
     assert!(bold.summary.reason.contains("no batch norm") && !careful.summary.reason.contains("norm"));
     let set = [("noise", "0.2"), ("least", "0.2"), ("weight_max", "5")];
-    assert_eq!(chosen(Norm::Absent, &set).ids, careful.ids, "what is set stays");
+    assert_eq!(chosen(Norm::Absent, &set).0.ids, careful.ids, "what is set stays");
 }
 
 #[test]

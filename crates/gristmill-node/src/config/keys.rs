@@ -291,7 +291,7 @@ const OWN: &[Key] = &[
     selection_key!("polarity", "bucket: which side of a threshold is important"),
     selection_key!(
         "noise",
-        "weighted: the noise that skipping may add, as a share of what there is; auto is 0.3 for a model without batch norm, else 0.2"
+        "weighted: the noise that skipping may add, as a share of what there is, where a tenth is predicted wrongly: less where more is, up to 0.4 where less is; auto is 0.3 for a model without batch norm, else 0.2"
     ),
     selection_key!(
         "least",
@@ -312,7 +312,7 @@ const OWN: &[Key] = &[
     selection_key!("cost", "weighted: skip what is dear to fetch sooner when training waits for I/O"),
     selection_key!(
         "wrong_max",
-        "weighted: skip nothing while this share of the samples is predicted wrongly, and less the nearer it is to that; up to twice that in the first third of a run; 1 switches that off"
+        "weighted: skip nothing while this share of the samples is predicted wrongly, and less the nearer it is to that; up to twice that in the first third of a run; with 1 neither this nor the noise goes by wrong predictions"
     ),
     selection_key!("pressure", "online: how much likelier the largest loss is drawn than the smallest"),
     selection_key!("pressure_end", "online: the same in the last epoch"),
