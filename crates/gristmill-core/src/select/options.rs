@@ -230,8 +230,8 @@ pub struct Weighted {
     pub warmup: u32,
     /// The share of epochs at the end that train on everything.
     pub full_share: f64,
-    /// The noise that skipping may add, as a share of the noise there is, where a tenth of the samples is predicted wrongly;
-    /// none goes by [`Weighted::bounds`].
+    /// The noise that skipping may add, as a share of the noise there is; less where more than a tenth is predicted wrongly.
+    /// None goes by [`Weighted::bounds`].
     pub noise: Option<f64>,
     /// How many times that in the first epoch, falling evenly to once in the last: what noise does early, while the
     /// model moves in large steps, is soon forgotten. It takes a run whose epochs are known.
@@ -275,7 +275,7 @@ impl Default for Weighted {
 /// How far `weighted` may go.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
-    /// The noise that skipping may add, as a share of the noise there is, where a tenth is predicted wrongly.
+    /// The noise that skipping may add, as a share of the noise there is.
     pub noise: f64,
     /// The least chance of being trained in an epoch.
     pub least: f64,

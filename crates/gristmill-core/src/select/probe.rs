@@ -25,7 +25,7 @@ pub(super) struct Probe {
     /// Whether there was an alarm.
     pub(super) alarmed: bool,
     /// Whether what is heard does not say who was right.
-    pub(super) unjudged: bool,
+    unjudged: bool,
 }
 
 impl Probe {

@@ -291,7 +291,7 @@ const OWN: &[Key] = &[
     selection_key!("polarity", "bucket: which side of a threshold is important"),
     selection_key!(
         "noise",
-        "weighted: the noise that skipping may add, as a share of what there is, where a tenth is predicted wrongly: less where more is, up to 0.4 where less is; auto is 0.3 for a model without batch norm, else 0.2"
+        "weighted: the noise that skipping may add, as a share of what there is; less where more than a tenth is predicted wrongly; auto is 0.3 for a model without batch norm, else 0.2"
     ),
     selection_key!(
         "least",
