@@ -131,16 +131,14 @@ mod tests {
 
     #[test]
     fn what_fades_keeps_its_mean() {
+        // Three visits per epoch: half of an odd number of visits must not leave half of all squares.
         let mut drift = Drift::new();
         for _ in 0..40 {
             visited(&mut drift, 0.25, 3, u64::MAX);
-            visited(&mut drift, 0.0625, VISITS_MIN, 16);
             drift.fade();
+            let size = drift.expected().unwrap().of(0.25);
+            assert!((size - 0.25).abs() < 1e-3, "{size}");
         }
-        let expected = drift.expected().unwrap();
-        // Three visits per epoch are next to none beside those of the easy ones, but no more than they are.
-        assert!((0.25..0.27).contains(&expected.of(0.25)), "{}", expected.of(0.25));
-        assert!((0.25..0.27).contains(&expected.of(0.0625)), "{}", expected.of(0.0625));
     }
 
     #[test]

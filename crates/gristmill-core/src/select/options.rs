@@ -250,8 +250,8 @@ pub struct Weighted {
     pub cost: bool,
     /// Nothing is skipped while this share of the samples, or more, is predicted wrongly, and less the nearer it is to that:
     /// a model that is far from knowing its data learns from all of it. Twice that in the first epoch of a run whose epochs
-    /// are known, falling to it: there is time left to come to know it. With 1
-    /// neither this nor the noise goes by wrong predictions.
+    /// are known, falling to it: there is time left to come to know it. With 1 neither this nor the noise goes by wrong
+    /// predictions.
     pub wrong_max: f64,
 }
 

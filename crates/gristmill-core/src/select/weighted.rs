@@ -47,13 +47,13 @@ pub(super) struct Memory {
 }
 
 impl Weighted {
-    /// The noise that skipping may add in this epoch.
-    fn noise_in(&self, bounds: Bounds, context: &Context<'_>) -> f64 {
+    /// The noise that skipping may add in this epoch, where this share of the samples is predicted wrongly.
+    fn noise_in(&self, bounds: Bounds, context: &Context<'_>, wrong: f64) -> f64 {
         let (epoch, epochs) = (context.epoch, context.facts.epochs);
         let last = epochs.map_or(0.0, |epochs| f64::from(epochs) - 1.0);
         let left = if last > 0.0 { (1.0 - epoch as f64 / last).max(0.0) } else { 0.0 };
         let noise = bounds.noise * (1.0 + (self.early - 1.0) * left);
-        noise * self.allowance(context.wrong_share(), epoch, epochs)
+        noise * self.allowance(wrong, epoch, epochs)
     }
 
     /// How much of that may be added, 0 to 1, where this share of the samples is predicted wrongly: in inverse proportion, and
@@ -90,7 +90,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     let by_cost = options.cost && context.readings.io_bound;
     let bounds = options.bounds(context.norm, context.facts.epochs);
     let wrong = context.wrong_share();
-    let noise = options.noise_in(bounds, context);
+    let noise = options.noise_in(bounds, context, wrong);
     let (chances, threshold) = chances(options, memory, context, noise);
     memory.threshold.value = Some(threshold);
     memory.drift.fade();
@@ -174,7 +174,8 @@ pub(super) fn wanted(options: &Weighted, memory: &Memory, context: &Context<'_>)
     if context.whole(options.warmup, options.full_share).is_some() {
         return vec![1.0; context.samples()];
     }
-    let noise = options.noise_in(options.bounds(context.norm, context.facts.epochs), context);
+    let bounds = options.bounds(context.norm, context.facts.epochs);
+    let noise = options.noise_in(bounds, context, context.wrong_share());
     let (chances, _) = chances(options, memory, context, noise);
     chances.into_iter().zip(&memory.saved).map(|(chance, &saved)| outlook(chance, saved)).collect()
 }
@@ -342,6 +343,21 @@ mod tests {
             let found = noise_found(samples, 40, noise);
             assert!((0.4..2.0).contains(&found), "{samples} samples, {noise}: {found} times as much");
         }
+    }
+
+    #[test]
+    fn before_any_sample_was_seen_twice_none_counts_for_more_than_two() {
+        // Easy samples, and a model without batch norm, which may let them wait for long.
+        let mut selector =
+            selector("weighted", &[("weight_max", "20"), ("wrong_max", "1")], facts(vec![0; 4_000], 3, None));
+        selector.norm(Norm::Absent);
+        let chosen = run(&mut selector, 0..6, &Readings::default());
+        let most = |epoch: usize| {
+            let chosen = &chosen[epoch];
+            chosen.weights.iter().copied().fold(0.0, f32::max) / chosen.batch_share
+        };
+        assert!(chosen[1].ids.len() < 4_000 && most(1) <= 2.001, "{}", most(1));
+        assert!(most(5) > 3.0, "{}", most(5));
     }
 
     #[test]
