@@ -93,7 +93,7 @@ bench-all: build venv ## All of it, steered, against a plain loop, on the small 
 	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/all-small-model.txt; \
 	run="compare all --bad-start --scenario a,b,c"; \
 	{ echo "command: gristmill $$run"; $(BIN) $$run; } | tee bench/results/all-bad-start.txt
-	@$(PYTHON) bench/all.py --out bench/results/all-torch.txt
+	@$(PYTHON) bench/all.py --out bench/results/all-torch-run.txt
 
 bench-simulator: build ## Simulated epochs against measured ones of four ranks, into bench/results (some minutes)
 	@python3 bench/simulator.py --binary $(BIN) --out bench/results/simulator.txt

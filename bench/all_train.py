@@ -33,9 +33,10 @@ from torchvision import transforms
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIDE = 32
+SCALE = (0.6, 1.0)
 PHOTOS: list[Mapping[str, Any]] = [
     {"kind": "decode"},
-    {"kind": "random-resized-crop", "size": SIDE, "scale": [0.6, 1.0]},
+    {"kind": "random-resized-crop", "size": SIDE, "scale": list(SCALE)},
     {"kind": "flip"},
     {"kind": "to-tensor"},
     {"kind": "normalise", "mean": MEAN, "std": STD},
@@ -136,7 +137,7 @@ class Files(Dataset[tuple[torch.Tensor, int]]):
             self.labels = [names.index(file.parent.name) for file in self.files]
             self.prepare = transforms.Compose(
                 [
-                    transforms.RandomResizedCrop(SIDE),
+                    transforms.RandomResizedCrop(SIDE, SCALE),
                     transforms.RandomHorizontalFlip(),
                     transforms.ToTensor(),
                     transforms.Normalize(MEAN, STD),
@@ -264,6 +265,7 @@ def train(of: Scene, configuration: str, seed: int, epochs: int, workers: int) -
                 settings=own,
             )
             stack.enter_context(closing(loader))
+            loader.weigh(learner.model)
             epoch_of = steered(loader, learner, outcome)
         elapsed = 0.0
         for epoch in range(epochs):

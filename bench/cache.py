@@ -142,7 +142,7 @@ def main() -> None:
     args = arguments()
     names = list(dict.fromkeys([BASE, *args.policies.split(",")]))
     torch.set_num_threads(args.threads)
-    data = prepare(args.data, False, 0.0)
+    data = prepare(args.data, 0, 0.0)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
     readings = run(plan, names, args)
     table = [row(name, readings[name], readings[BASE], args) for name in names]

@@ -36,11 +36,13 @@ import gristmill
 import torch
 from models import MODELS
 from pictures import WORK
-from selection_data import prepare
+from selection_data import HOLDOUT_SAMPLES, prepare
 from selection_report import BASE, rows, svg, text
 from selection_train import Plan, Reading, Selection, train
 
 FEWER = "fewer"
+#: Of the smallest set there is, CIFAR-10, half remains.
+HOLDOUT_MOST = 25_000
 #: Each method with its selection and what it does with families of near-duplicates.
 METHODS: dict[str, tuple[Selection, str]] = {
     BASE: ("uniform", "off"),
@@ -230,7 +232,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--methods", help=f"separated by commas (default: {','.join(METHODS)})")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch and of the loader (default 1)")
     parser.add_argument("--throttle", type=int, default=0, metavar="BYTES_PER_S", help="read from a store this slow")
-    parser.add_argument("--holdout", action="store_true", help="judge by 5,000 training samples that are not trained")
+    parser.add_argument(
+        "--holdout",
+        type=int,
+        nargs="?",
+        const=HOLDOUT_SAMPLES,
+        default=0,
+        metavar="SAMPLES",
+        help=f"judge by training samples that are not trained (default {HOLDOUT_SAMPLES:,})",
+    )
     parser.add_argument("--sweep", action="store_true", help="compare constants of the methods; implies --holdout")
     parser.add_argument("--plain", action="store_true", help="CIFAR-10 as it is, without random crops and flips")
     parser.add_argument("--mislabel", type=float, default=0.0, metavar="SHARE", help="flip this share of the labels")
@@ -246,6 +256,8 @@ def arguments() -> argparse.Namespace:
         parser.error("--mislabel must be from 0 to below 1")
     if args.plain and not args.model.startswith("resnet"):
         parser.error("--plain is for CIFAR-10 and the resnets: the other sets are never cropped or flipped")
+    if not 0 <= args.holdout <= HOLDOUT_MOST:
+        parser.error(f"--holdout must be from 0 to {HOLDOUT_MOST:,}")
     if args.throttle < 0:
         parser.error("--throttle must be at least 0")
     return args
@@ -259,7 +271,8 @@ def main() -> None:
     if FEWER in names:
         weighted_before(names)
     torch.set_num_threads(args.threads)
-    data = prepare(args.data, args.holdout or args.sweep, args.mislabel, args.plain)
+    args.holdout = args.holdout or (HOLDOUT_SAMPLES if args.sweep else 0)
+    data = prepare(args.data, args.holdout, args.mislabel, args.plain)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
     state = State(plan, args.fresh)
     finished = run(plan, methods, args.seeds, state)
@@ -269,7 +282,7 @@ def main() -> None:
     if not table:
         print("nothing is finished yet", file=sys.stderr)
         raise SystemExit(130)
-    judge = "a slice of the training data" if args.holdout or args.sweep else "the test data"
+    judge = "a slice of the training data" if args.holdout else "the test data"
     shown_as = ", without crops and flips" if data.plain else ""
     lines = [
         f"command: python bench/selection.py {shlex.join(sys.argv[1:])}",

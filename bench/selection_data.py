@@ -109,11 +109,11 @@ def flipped(labels: Bytes, share: float) -> Bytes:
     return changed
 
 
-def prepare(named: str, holdout: bool, mislabel: float, plain: bool = False) -> Data:
-    """The set as plain files: judged by its test part, or by a slice of the training part that is then not trained."""
+def prepare(named: str, holdout: int, mislabel: float, plain: bool = False) -> Data:
+    """The set as plain files: judged by its test part, or by so many samples of the training part, then not trained."""
     source = folder_of(named)
     name = source.name if Path(named).is_dir() else named
-    kind = f"{name}{'-holdout' if holdout else ''}{f'-mislabel-{mislabel:g}' if mislabel else ''}"
+    kind = f"{name}{f'-holdout-{holdout}' if holdout else ''}{f'-mislabel-{mislabel:g}' if mislabel else ''}"
     folder = WORK / "selection-data" / kind
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def prepare(named: str, holdout: bool, mislabel: float, plain: bool = False) -> 
         images, labels = read(source, train=True)
         if holdout:
             order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
-            judged, kept = np.sort(order[:HOLDOUT_SAMPLES]), np.sort(order[HOLDOUT_SAMPLES:])
+            judged, kept = np.sort(order[:holdout]), np.sort(order[holdout:])
             write(growing, False, images[judged], labels[judged])
             images, labels = images[kept], labels[kept]
         else:

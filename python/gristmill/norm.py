@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 __all__ = ["BatchWeights", "left_out", "mixes_samples", "weigh"]
 
@@ -185,6 +186,13 @@ class _Weighted:
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         norm: Any = self
+        if norm.training and values.ndim > 1 and values.numel() == values.shape[1] and norm.running_mean is not None:
+            # One value has no variance, and a selection can leave one sample for an epoch's last batch. It goes by what
+            # was seen so far, as in a model that is not trained, instead of ending the training.
+            norm._check_input_dim(values)
+            return functional.batch_norm(
+                values, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
+            )
         weighs = norm.training and values.ndim > 1 and values.numel() > 0
         shares = self.batch_weights.shares(values) if weighs else None
         if shares is None:

@@ -43,6 +43,24 @@ def test_a_weight_of_two_is_as_good_as_coming_twice(shape: Any, kind: Any) -> No
     torch.testing.assert_close(norm(values), nn.functional.batch_norm(values, norm.running_mean, norm.running_var))
 
 
+@pytest.mark.parametrize("noted", [[1.0], None])
+def test_a_last_batch_of_one_sample_goes_by_what_was_seen_before(noted: Any) -> None:
+    norm = weighed(nn.BatchNorm1d, [1.0, 2, 1])
+    for _ in range(3):
+        norm(torch.randn(3, 3) + 5)
+    if noted is None:
+        norm.batch_weights = BatchWeights()
+    else:
+        norm.batch_weights.note(torch.tensor(noted))
+    before, one = copy.deepcopy(norm.state_dict()), torch.randn(1, 3, requires_grad=True)
+    out = norm(one)
+    out.sum().backward()
+    torch.testing.assert_close(out, copy.deepcopy(norm).eval()(one))
+    assert one.grad is not None
+    assert one.grad.abs().min() > 0
+    assert all(torch.equal(value, norm.state_dict()[name]) for name, value in before.items())
+
+
 @pytest.mark.parametrize("mean", [0, 2_000])
 @pytest.mark.parametrize(
     ("shape", "kind", "layout"),

@@ -5,11 +5,13 @@
 //! a value that silently does nothing would be trained with.
 //!
 //! The defaults are those of the publications where they have some. What was tried for `bucket` and `weighted` is in
-//! `bench/results/selection-notes.txt` and the files `selection-sweep` and `selection-norm` beside it.
+//! `bench/results/selection-notes.txt` and the files `selection-sweep`, `selection-norm` and `selection-steps` beside it.
 
+mod bounds;
 mod fields;
 
-use super::Norm;
+pub use bounds::Bounds;
+
 use crate::Invalid;
 use crate::nearest::nearest;
 use crate::score::{EntropyForm, Polarity};
@@ -230,19 +232,23 @@ pub struct Weighted {
     pub warmup: u32,
     /// The share of epochs at the end that train on everything.
     pub full_share: f64,
-    /// The noise that skipping may add, as a share of the noise there is; less where more than a tenth is predicted wrongly.
-    /// None goes by [`Weighted::bounds`].
+    /// The noise that skipping may add, as a share of the noise there is; less where more than a tenth is predicted wrongly,
+    /// more where fewer are if `easy` is above 1. None goes by [`Weighted::bounds`].
     pub noise: Option<f64>,
-    /// How many times that in the first epoch, falling evenly to once in the last: what noise does early, while the
+    /// How many times `noise` in the first epoch, falling evenly to once in the last: what noise does early, while the
     /// model moves in large steps, is soon forgotten. It takes a run whose epochs are known.
     pub early: f64,
+    /// How many times that at most where less than a tenth is predicted wrongly, in inverse proportion (so 4 is reached at a
+    /// fortieth): a model that knows its samples bears more. Not where feedback does not say who was right, nor with a
+    /// `wrong_max` of 1. None goes by [`Weighted::bounds`].
+    pub easy: Option<f64>,
     /// The least chance of being trained in an epoch; none goes by [`Weighted::bounds`].
     pub least: Option<f64>,
     /// The most that a sample may weigh. Beyond it the easiest samples count less than they would in a full epoch. None
     /// goes by [`Weighted::bounds`].
     pub weight_max: Option<f64>,
     /// The smallest batch, as a share of the usual one; 1 keeps batches whole, and an epoch has fewer of them. None goes by
-    /// [`Norm`].
+    /// [`super::Norm`] and the length of the run.
     pub batch_least: Option<f64>,
     /// How much of the old threshold stays in the new one.
     pub smoothing: f64,
@@ -262,72 +268,13 @@ impl Default for Weighted {
             full_share: 0.05,
             noise: None,
             early: 1.0,
+            easy: None,
             least: None,
             weight_max: None,
             batch_least: None,
             smoothing: 0.0,
             cost: true,
             wrong_max: 0.25,
-        }
-    }
-}
-
-/// How far `weighted` may go.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bounds {
-    /// The noise that skipping may add, as a share of the noise there is.
-    pub noise: f64,
-    /// The least chance of being trained in an epoch.
-    pub least: f64,
-    /// The most that a sample may weigh.
-    pub weight_max: f64,
-}
-
-impl Bounds {
-    /// For models that may have batch norm, which normalises by whoever is in the batch: nobody stays away for long, and
-    /// whoever comes counts for all that did not (in long trainings for half of them, which was no worse).
-    const CAREFUL: Bounds = Bounds { noise: 0.2, least: 0.2, weight_max: 5.0 };
-    /// For models that treat every sample by itself: the easiest may stay away for long, and count for less.
-    const BOLD: Bounds = Bounds { noise: 0.3, least: 0.05, weight_max: 3.0 };
-    /// How often a training with careful bounds comes to any sample at least, and how rarely at most: in a long one, whoever
-    /// is easy can wait for longer.
-    const CAREFUL_VISITS: f64 = 6.0;
-    const CAREFUL_LEAST: f64 = 0.1;
-    /// In runs of so many steps (of everything) fewer and longer ones were as good, with batch norm by weights: with 1,900 no
-    /// worse than all samples; with 190 (four ranks) over a point was lost.
-    const WHOLE_STEPS: u64 = 1_500;
-}
-
-impl Weighted {
-    /// The smallest batch, as a share of the usual one, where an epoch of everything has so many steps: steps may be a little
-    /// longer without batch norm, and batches stay whole where it goes by weights and the run has steps to spare.
-    pub(super) fn batch_least(&self, norm: Norm, epochs: Option<u32>, steps: u32) -> f64 {
-        let run = u64::from(epochs.unwrap_or(0)) * u64::from(steps);
-        let usual = match norm {
-            Norm::Absent => 0.7,
-            Norm::Weighed if run >= Bounds::WHOLE_STEPS => 1.0,
-            Norm::Weighed | Norm::Unknown => 0.5,
-        };
-        self.batch_least.unwrap_or(usual)
-    }
-
-    /// The bounds that were set; where none was, by what is known of the model's batch norm, and by how many epochs the
-    /// training has, if that is known.
-    pub fn bounds(&self, norm: Norm, epochs: Option<u32>) -> Bounds {
-        let mut usual = match norm {
-            Norm::Unknown | Norm::Weighed => Bounds::CAREFUL,
-            Norm::Absent => Bounds::BOLD,
-        };
-        if norm != Norm::Absent
-            && let Some(epochs) = epochs
-        {
-            let often = Bounds::CAREFUL_VISITS / f64::from(epochs.max(1));
-            usual.least = often.clamp(Bounds::CAREFUL_LEAST, usual.least);
-        }
-        Bounds {
-            noise: self.noise.unwrap_or(usual.noise),
-            least: self.least.unwrap_or(usual.least),
-            weight_max: self.weight_max.unwrap_or(usual.weight_max),
         }
     }
 }
@@ -453,25 +400,6 @@ mod tests {
             }
             assert_eq!(selection, Selection::named(name).unwrap());
         }
-    }
-
-    #[test]
-    fn whoever_is_easy_waits_for_longer_in_a_long_training() {
-        let weighted = Weighted::default();
-        for (norm, epochs, least) in [
-            (Norm::Unknown, None, 0.2),
-            (Norm::Unknown, Some(0), 0.2),
-            (Norm::Weighed, Some(15), 0.2),
-            (Norm::Weighed, Some(40), 0.15),
-            (Norm::Unknown, Some(60), 0.1),
-            (Norm::Unknown, Some(300), 0.1),
-            (Norm::Absent, Some(15), 0.05),
-            (Norm::Absent, Some(300), 0.05),
-        ] {
-            assert!((weighted.bounds(norm, epochs).least - least).abs() < 1e-12, "{norm:?} {epochs:?}");
-        }
-        let set = Weighted { least: Some(0.3), ..weighted };
-        assert!((set.bounds(Norm::Unknown, Some(300)).least - 0.3).abs() < 1e-12, "what is set stays");
     }
 
     #[test]

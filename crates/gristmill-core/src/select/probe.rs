@@ -25,7 +25,7 @@ pub(super) struct Probe {
     /// Whether there was an alarm.
     pub(super) alarmed: bool,
     /// Whether what is heard does not say who was right.
-    unjudged: bool,
+    pub(super) unjudged: bool,
 }
 
 impl Probe {

@@ -135,6 +135,7 @@ impl Selector {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Norm;
     use super::super::tests::{facts, run, selector};
     use super::*;
     use crate::score::ReadTimes;
@@ -193,7 +194,12 @@ mod tests {
 
     #[test]
     fn the_turns_of_weighted_are_known() {
+        [Norm::Unknown, Norm::Weighed].into_iter().for_each(turns_are_known);
+    }
+
+    fn turns_are_known(norm: Norm) {
         let mut selector = selector("weighted", &[], facts(vec![0; 4_000], 3, Some(40)));
+        selector.norm(norm);
         let readings = Readings::default();
         let (mut due, mut kept, mut far, mut far_kept) = (0.0, 0.0, 0.0, 0.0);
         let (mut ahead, mut ahead_kept, mut correlations) = (0.0, 0.0, Vec::new());

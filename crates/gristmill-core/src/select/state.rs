@@ -52,7 +52,7 @@ impl Selector {
             }
         }
         out.extend_from_slice(&self.probe.guard.to_bytes());
-        put_u32(&mut out, u32::from(self.probe.alarmed));
+        put_u32(&mut out, u32::from(self.probe.alarmed) | u32::from(self.probe.unjudged) << 1);
         match &self.chosen {
             None => put_u32(&mut out, 0),
             Some(chosen) => {
@@ -137,7 +137,8 @@ impl Selector {
             }
         }
         new.probe.guard = Guard::from_bytes(input.take(16)?.try_into().ok()?)?;
-        new.probe.alarmed = input.u32()? != 0;
+        let told = input.u32()?;
+        (new.probe.alarmed, new.probe.unjudged) = (told & 1 != 0, told & 2 != 0);
         new.chosen = None;
         if input.u32()? == 1 {
             let epoch = input.u64()?;

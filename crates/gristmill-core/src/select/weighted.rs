@@ -4,8 +4,9 @@
 //! with chance `q` and weight `1 / q` changes nothing on average and adds noise of `g^2 (1 / q - 1)`. The fewest
 //! samples for a given noise are trained with `q = g / threshold` below a threshold and always above it. The
 //! threshold is the one at which the added noise is the share `noise` of what the full epoch has (less where much is
-//! predicted wrongly): easy data is skipped boldly, hard data hardly, without a constant to tune for each. Buckets, then: below the threshold a sample
-//! may be skipped, above it may not.
+//! predicted wrongly, and more where hardly anything is and batch norm goes by weights): easy data is skipped boldly, hard
+//! data hardly, without a constant to tune for each. Buckets, then: below the threshold a sample may be skipped, above it
+//! may not.
 //!
 //! Chances are not coin flips. Each sample saves up its chance and is trained when it has saved a whole one, so a
 //! sample with a chance of a quarter is trained every fourth epoch, not sometimes twice and sometimes never.
@@ -25,9 +26,9 @@ use crate::math::{exp2, log2};
 use crate::rng::{Purpose, key};
 use crate::score::{Scores, Threshold};
 
-/// Up to this share of wrong predictions the noise is what [`Weighted::noise`] says: errors fall as a power of the training's
-/// length, so what noise costs is in proportion to the errors there are. (It is not more where fewer are wrong: with that
-/// some trainings lost, in a few steps, what took the guard to mend.)
+/// At this share of wrong predictions the noise is what [`Weighted::noise`] says: errors fall as a power of the training's
+/// length, so what noise costs is in proportion to the errors there are. (Where fewer are wrong it is more only if batch norm
+/// goes by weights, [`Bounds::easy`]: a model without it lost, in a few steps, what took the guard to mend.)
 const WRONG_USUAL: f64 = 0.1;
 /// The part of a run in which more may be predicted wrongly.
 const YOUNG_PART: f64 = 0.3;
@@ -47,25 +48,29 @@ pub(super) struct Memory {
 }
 
 impl Weighted {
-    /// The noise that skipping may add in this epoch, where this share of the samples is predicted wrongly.
-    fn noise_in(&self, bounds: Bounds, context: &Context<'_>, wrong: f64) -> f64 {
+    /// The noise that skipping may add in this epoch, where this share of the samples is predicted wrongly; and how many times
+    /// that is what it may add where nothing is known of predictions.
+    fn noise_in(&self, bounds: Bounds, context: &Context<'_>, wrong: f64) -> (f64, f64) {
         let (epoch, epochs) = (context.epoch, context.facts.epochs);
         let last = epochs.map_or(0.0, |epochs| f64::from(epochs) - 1.0);
         let left = if last > 0.0 { (1.0 - epoch as f64 / last).max(0.0) } else { 0.0 };
         let noise = bounds.noise * (1.0 + (self.early - 1.0) * left);
-        noise * self.allowance(wrong, epoch, epochs)
+        // Feedback that does not say who was right is no reason to be bold.
+        let easy = if context.probe.unjudged { 1.0 } else { bounds.easy };
+        let allowance = self.allowance(easy, wrong, epoch, epochs);
+        (noise * allowance, allowance)
     }
 
-    /// How much of that may be added, 0 to 1, where this share of the samples is predicted wrongly: in inverse proportion, and
-    /// nothing from [`Weighted::wrong_max`] on.
-    fn allowance(&self, wrong: f64, epoch: u64, epochs: Option<u32>) -> f64 {
+    /// How many times that may be added, where this share of the samples is predicted wrongly: in inverse proportion, nothing
+    /// from [`Weighted::wrong_max`] on, and at most `easy` times.
+    fn allowance(&self, easy: f64, wrong: f64, epoch: u64, epochs: Option<u32>) -> f64 {
         if self.wrong_max >= 1.0 {
             return 1.0;
         }
         let part = epochs.map_or(1.0, |epochs| epoch as f64 / f64::from(epochs.max(1)));
         let most = self.wrong_max * (1.0 + (1.0 - part / YOUNG_PART).max(0.0));
         let learned = ((most - wrong) / (most * UNLEARNED_PART)).clamp(0.0, 1.0);
-        learned * (WRONG_USUAL / wrong.max(WRONG_USUAL))
+        learned * (WRONG_USUAL / wrong.max(WRONG_USUAL / easy))
     }
 }
 
@@ -90,7 +95,7 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
     let by_cost = options.cost && context.readings.io_bound;
     let bounds = options.bounds(context.norm, context.facts.epochs);
     let wrong = context.wrong_share();
-    let noise = options.noise_in(bounds, context, wrong);
+    let (noise, allowance) = options.noise_in(bounds, context, wrong);
     let (chances, threshold) = chances(options, memory, context, noise);
     memory.threshold.value = Some(threshold);
     memory.drift.fade();
@@ -121,8 +126,10 @@ pub(super) fn pick(options: &Weighted, memory: &mut Memory, context: &Context<'_
         } else {
             ""
         },
-        if noise < bounds.noise {
+        if allowance < 1.0 {
             format!("; fewer than else, since {:.0} % are predicted wrongly yet", 100.0 * wrong)
+        } else if allowance > 1.0 {
+            format!("; more than else, since only {:.1} % are predicted wrongly", 100.0 * wrong)
         } else {
             String::new()
         }
@@ -175,7 +182,7 @@ pub(super) fn wanted(options: &Weighted, memory: &Memory, context: &Context<'_>)
         return vec![1.0; context.samples()];
     }
     let bounds = options.bounds(context.norm, context.facts.epochs);
-    let noise = options.noise_in(bounds, context, context.wrong_share());
+    let (noise, _) = options.noise_in(bounds, context, context.wrong_share());
     let (chances, _) = chances(options, memory, context, noise);
     chances.into_iter().zip(&memory.saved).map(|(chance, &saved)| outlook(chance, saved)).collect()
 }
@@ -363,13 +370,46 @@ mod tests {
     #[test]
     fn the_more_is_predicted_wrongly_the_less_noise_is_added() {
         let weighted = Weighted::default();
-        let allowance = |wrong| weighted.allowance(wrong, 50, Some(100));
+        let allowance = |wrong| weighted.allowance(1.0, wrong, 50, Some(100));
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         near(allowance(0.1), 1.0);
         near(allowance(0.02), 1.0);
         near(allowance(0.25), 0.0);
         assert!(allowance(0.15) < 0.7 && allowance(0.2) < 0.5 * allowance(0.15));
-        near(Weighted { wrong_max: 1.0, ..weighted }.allowance(0.5, 50, Some(100)), 1.0);
+        let known = |wrong| weighted.allowance(4.0, wrong, 50, Some(100));
+        near(known(0.1), 1.0);
+        near(known(0.05), 2.0);
+        near(known(0.001), 4.0);
+        near(known(0.25), 0.0);
+        near(Weighted { wrong_max: 1.0, ..weighted }.allowance(4.0, 0.001, 50, Some(100)), 1.0);
+    }
+
+    #[test]
+    fn more_noise_is_added_where_batch_norm_goes_by_weights_and_few_are_predicted_wrongly() {
+        let told = |options: &[(&str, &str)], norm, judged: bool| {
+            let begin = || selector("weighted", options, facts(vec![0; 4_000], 3, Some(30)));
+            let mut selector = begin();
+            selector.norm(norm);
+            if !judged {
+                // A run that was stopped knows it when it goes on, in another process.
+                selector.unjudged();
+                let saved = selector.state();
+                selector = begin();
+                selector.restore(&saved).unwrap();
+                selector.norm(norm);
+            }
+            let last = run(&mut selector, 0..9, &Readings::default()).pop().unwrap();
+            (last.ids.len(), last.summary.reason.contains("more than else, since only"))
+        };
+        let kept = |options: &[(&str, &str)], norm| told(options, norm, true).0;
+        let least = ("least", "0.1");
+        let [weighed, unknown] = [Norm::Weighed, Norm::Unknown].map(|norm| kept(&[least], norm));
+        assert!(6 * weighed < 5 * unknown, "{weighed} against {unknown}");
+        assert_eq!(kept(&[least, ("easy", "1")], Norm::Weighed), unknown);
+        assert_eq!(kept(&[least, ("easy", "4")], Norm::Unknown), weighed);
+        assert!(told(&[], Norm::Weighed, true).1 && !told(&[], Norm::Unknown, true).1, "the reason says so");
+        let blind = told(&[least], Norm::Weighed, false);
+        assert_eq!(blind, (unknown, false), "nobody knows who was right");
     }
 
     /// A `weighted` that has seen every sample twice, each time with the same outcome.
@@ -430,7 +470,7 @@ mod tests {
     #[test]
     fn batches_stay_whole_in_long_runs_whose_batch_norm_goes_by_weights() {
         let share = |epochs, norm| {
-            let readings = Readings { steps: 63, ..Readings::default() };
+            let readings = Readings { steps: 200, ..Readings::default() };
             let mut selector = selector("weighted", &[], facts(vec![0; 4_000], 3, epochs));
             selector.norm(norm);
             run(&mut selector, 0..12, &readings).last().unwrap().batch_share

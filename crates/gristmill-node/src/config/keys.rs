@@ -291,7 +291,7 @@ const OWN: &[Key] = &[
     selection_key!("polarity", "bucket: which side of a threshold is important"),
     selection_key!(
         "noise",
-        "weighted: the noise that skipping may add, as a share of what there is; less where more than a tenth is predicted wrongly; auto is 0.3 for a model without batch norm, else 0.2"
+        "weighted: the noise that skipping may add, as a share of what there is; less where more than a tenth is predicted wrongly, more where fewer are if `easy` says so; auto is 0.3 for a model without batch norm, else 0.2"
     ),
     selection_key!(
         "least",
@@ -302,12 +302,16 @@ const OWN: &[Key] = &[
         "weighted: how many times `noise` in the first epoch, falling evenly to once in the last (needs selection.epochs)"
     ),
     selection_key!(
+        "easy",
+        "weighted: how many times `noise` (beside `early`) at most where less than a tenth is predicted wrongly, in inverse proportion; auto is 4 for a model whose batch norm goes by weights, else 1; without effect with wrong_max 1"
+    ),
+    selection_key!(
         "weight_max",
         "weighted: the most that a sample may weigh; auto is 3 for a model without batch norm, else 5"
     ),
     selection_key!(
         "batch_least",
-        "weighted: the smallest batch, as a share of the usual one (1 keeps batches whole); auto is 0.7 for a model without batch norm, 1 for one whose batch norm goes by weights in a run of 1,500 steps or more (selection.epochs), else 0.5"
+        "weighted: the smallest batch, as a share of the usual one (1 keeps batches whole); auto is 0.7 for a model without batch norm, 1 for one whose batch norm goes by weights in a run of 5,000 steps or more (selection.epochs), else 0.5"
     ),
     selection_key!("cost", "weighted: skip what is dear to fetch sooner when training waits for I/O"),
     selection_key!(

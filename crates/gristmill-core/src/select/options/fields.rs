@@ -148,6 +148,7 @@ impl Selection {
                 ("full_share", Number(&mut w.full_share, 0.0, 1.0)),
                 ("noise", Auto(&mut w.noise, 0.0, 10.0)),
                 ("early", Number(&mut w.early, 1.0, 100.0)),
+                ("easy", Auto(&mut w.easy, 1.0, 100.0)),
                 ("least", Auto(&mut w.least, 0.01, 1.0)),
                 ("weight_max", Auto(&mut w.weight_max, 1.0, 1_000.0)),
                 ("batch_least", Auto(&mut w.batch_least, 0.01, 1.0)),
