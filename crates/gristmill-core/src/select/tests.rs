@@ -2,6 +2,7 @@
 
 use super::percentile::{Losses, chance};
 use super::*;
+use crate::plan::{Plan, Shape};
 use proptest::prelude::*;
 
 pub(super) fn facts(labels: Vec<u32>, seed: u64, epochs: Option<u32>) -> Facts {
@@ -269,15 +270,40 @@ fn weighted_makes_smaller_batches_of_the_same_weight() {
         let options = [("batch_least", least), ("least", "0.2"), ("weight_max", "5"), ("wrong_max", "1")];
         let mut selector = selector("weighted", &options, facts(vec![0; 6_400], 3, None));
         let chosen = run(&mut selector, 0..4, &Readings::default()).pop().unwrap();
-        let plan =
-            crate::plan::Plan::weighted(chosen.ids.clone(), chosen.weights.clone(), chosen.shape(usual))
-                .unwrap();
+        let plan = Plan::weighted(chosen.ids.clone(), chosen.weights.clone(), chosen.shape(usual)).unwrap();
         assert!(chosen.ids.len() < 5_000);
         // As many steps as the full epoch has, each of about the weight of a full batch; or fewer of more weight.
         assert_eq!((95..=100).contains(&plan.batches()), shrunk, "{} batches", plan.batches());
         let mean = chosen.weights.iter().sum::<f32>() / chosen.weights.len() as f32;
         assert_eq!((mean - 1.0).abs() < 0.2, shrunk, "{mean}");
     }
+}
+
+#[test]
+fn a_selection_leaves_no_sample_alone_in_a_batch() {
+    let chosen = |kept: u32, batch_share: f32| {
+        let summary = Summary { samples: 2_000, kept, ..Summary::default() };
+        Chosen { epoch: 3, ids: (0..kept).collect(), weights: Vec::new(), batch_share, summary }
+    };
+    for (world, batch, batch_share) in [(1, 16, 1.0), (1, 64, 1.0), (1, 64, 0.7), (3, 32, 1.0), (5, 64, 0.5)]
+    {
+        let usual = Shape { world, ..Shape::single(batch) };
+        for kept in 2 * world..2_000 {
+            let chosen = chosen(kept, batch_share);
+            let plan = Plan::of(chosen.ids.clone(), chosen.shape(usual)).unwrap();
+            let last = plan.batch_len(plan.batches() - 1);
+            assert!(last > 1, "{last} of {kept} in batches of {batch} on {world}");
+            let asked = (batch as f32 * batch_share).ceil() as u32;
+            let batch = plan.shape().batch;
+            assert!(batch <= asked && 4 * batch >= 3 * asked, "batches of {batch}, {asked} were asked for");
+        }
+        let cut_off = Shape { drop_last: true, ..usual };
+        assert_eq!(chosen(65, 1.0).shape(cut_off).batch, batch, "nobody is left alone there");
+    }
+    let small = chosen(841, 1.0).shape(Shape::single(8)).batch;
+    assert_eq!(small, 8, "none of 6 to 8 will do, and smaller ones would be another training");
+    let everything = chosen(2_000, 1.0).shape(Shape::single(1_999)).batch;
+    assert_eq!(everything, 1_999, "an epoch of everything is cut as the user says");
 }
 
 #[test]
