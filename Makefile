@@ -72,14 +72,14 @@ bench-peers: build venv ## The same pipeline through other loaders, side by side
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
 	@$(PYTHON) bench/peers.py
 
-bench-selection: build venv ## Every way of selecting on real models, into bench/results (hours; goes on where it was stopped)
+bench-selection: build venv ## Every way of selecting on real models, into bench/results/*-run.txt (hours; goes on where it was stopped)
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet
-	@run() { $(PYTHON) bench/selection.py --data $$1 --model $$2 --out bench/results/selection-$$1-$$2.txt \
-	  --svg bench/results/selection-$$1-$$2.svg "$${@:3}"; }; \
+	@run() { $(PYTHON) bench/selection.py --data $$1 --model $$2 --out bench/results/selection-$$1-$$2-run.txt \
+	  --svg bench/results/selection-$$1-$$2-run.svg "$${@:3}"; }; \
 	run mnist convnet; run fashion-mnist convnet; run mnist mlpnet; run fashion-mnist mlpnet; \
-	$(PYTHON) bench/fetch_cifar10.py bench/work/cifar10; run cifar10 resnet24 --plain --epochs 60 --seeds 1; run cifar10 resnet --epochs 40 --seeds 2; \
-	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --epochs 12 --sweep --seeds 1 --out bench/results/selection-sweep.txt; \
-	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --mislabel 0.05 --seeds 2 --methods uniform,weighted --out bench/results/selection-mislabelled.txt
+	$(PYTHON) bench/fetch_cifar10.py bench/work/cifar10; run cifar10 resnet24 --plain --epochs 60 --seeds 2; run cifar10 resnet --epochs 40 --seeds 2; \
+	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --epochs 12 --sweep --seeds 1 --out bench/results/selection-sweep-run.txt; \
+	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --mislabel 0.05 --seeds 3 --methods uniform,weighted --out bench/results/selection-mislabelled-run.txt
 
 bench-cache: build venv ## Caches from a slow store, on the small model and on ConvNet, into bench/results (an hour)
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --locked --quiet

@@ -3,10 +3,11 @@
     make bench-all
     .venv/bin/python bench/all.py --scenario b,c --epochs 12 --seeds 3 --json
 
-The scenarios a, b and c of `gristmill compare all`: photos over a slow link, small samples in a store that answers
-slowly, and everything near. bench/all_train.py says how each is trained. What counts is how much sooner plain's final
-accuracy is reached, less its spread over seeds (at least half a point), seed by seed; the median over seeds is shown.
-Seeds take turns over all configurations. Finished trainings are kept: the same command goes on where it was stopped.
+The scenarios of `gristmill compare all`: (a) photos over a slow link, (b) small samples in a store that answers slowly,
+(c) everything near, (d) two jobs that share a store, (e) four ranks. bench/all_scene.py makes them, bench/all_train.py
+says how each is trained, bench/all_report.py what counts; docs/guides/compare-all.md what differs between the two.
+Seeds take turns over all configurations. Finished trainings are kept: the same command goes on where it was stopped,
+unless Gristmill was built anew or changed since.
 """
 
 from __future__ import annotations
@@ -14,159 +15,122 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
 import shlex
-import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import all_scene
+import all_together
+import all_train
 import gristmill
 import torch
-from all_train import Outcome, Scene, scene, train
-from pictures import WORK
+from all_report import Row, row, text, values
+from all_scene import Scene, scene
+from all_together import together
+from all_train import Outcome, train
+from gristmill import _gristmill
+from pictures import RELEASE, WORK
 
 CONFIGURATIONS = {
     "a": ("plain", "selection", "cache", "split", "all"),
     "b": ("plain", "selection", "cache", "all"),
     "c": ("plain", "selection", "cache", "all"),
+    "d": ("plain", "selection", "cache", "hand", "all"),
+    "e": ("plain", "selection", "cache", "exchange", "hand", "all"),
 }
-TOLERANCE_LEAST = 0.005
 KEPT = WORK / "all.jsonl"
-#: What is promised of the steered run: how many times sooner than plain.
-PROMISES = {"a": 4.0, "b": 3.0, "c": 0.99}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One configuration's figures over all seeds."""
-
-    scenario: str
-    configuration: str
-    speedup: float | None
-    speedup_epochs: float
-    accuracy: float
-    accuracy_sd: float | None
-    delta_points: float
-    seconds: float
-    time_to_s: float | None
-    trained_share: float
-    bytes_read: int
-    seeds: int
-    epochs: int
-    decisions: list[dict[str, Any]]
+def build() -> str:
+    """What tells this build of Gristmill, and what this program does with it, from others: trainings depend on both."""
+    package = Path(gristmill.__file__).parent
+    here = [Path(module.__file__ or "") for module in (all_scene, all_train, all_together)]
+    files = [Path(_gristmill.__file__), RELEASE / "gristmill", *sorted(package.glob("*.py")), *here]
+    content = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files if file.exists()]
+    said = sorted((name, value) for name, value in os.environ.items() if name.startswith("GRISTMILL_"))
+    return repr((torch.__version__, content, said))
 
 
-def time_to(own: Outcome, target: float) -> float:
-    """When a training first had this accuracy; infinite if it never did."""
-    pairs = zip(own.elapsed_s, own.accuracies, strict=True)
-    return next((elapsed for elapsed, accuracy in pairs if accuracy >= target), float("inf"))
-
-
-def row(outcomes: list[Outcome], plain: list[Outcome]) -> Row:
-    """The figures of one configuration, beside those of plain."""
-    ends = [one.accuracies[-1] for one in plain]
-    tolerance = max(TOLERANCE_LEAST, statistics.stdev(ends) if len(ends) > 1 else 0.0)
-    pairs = list(zip(outcomes, plain, strict=True))
-    targets = [end - tolerance for end in ends]
-    times = [time_to(own, target) for own, target in zip(outcomes, targets, strict=True)]
-    bases = [time_to(base, target) for base, target in zip(plain, targets, strict=True)]
-    # The lower middle: a speed-up that half of the seeds do not have is none.
-    sooner = statistics.median_low(base / own for own, base in zip(times, bases, strict=True))
-    accuracies = [own.accuracies[-1] for own in outcomes]
-    whole = statistics.median(times)
-    first = outcomes[0]
-    return Row(
-        scenario=first.scenario,
-        configuration=first.configuration,
-        speedup=sooner if sooner > 0 else None,
-        speedup_epochs=statistics.median(base.elapsed_s[-1] / own.elapsed_s[-1] for own, base in pairs),
-        accuracy=statistics.mean(accuracies),
-        accuracy_sd=statistics.stdev(accuracies) if len(accuracies) > 1 else None,
-        delta_points=100 * statistics.mean(own.accuracies[-1] - base.accuracies[-1] for own, base in pairs),
-        seconds=statistics.mean(own.elapsed_s[-1] for own in outcomes),
-        time_to_s=whole if whole < float("inf") else None,
-        trained_share=statistics.mean(sum(own.trained) / sum(base.trained) for own, base in pairs),
-        bytes_read=round(statistics.mean(own.bytes_read for own in outcomes)),
-        seeds=len(outcomes),
-        epochs=len(first.elapsed_s),
-        decisions=[told for own in outcomes for told in own.decisions],
-    )
-
-
-def text(rows: list[Row]) -> str:
-    """The table in words, and whether what is promised holds."""
-    lines = ["   configuration  sooner     there       all           accuracy  spread  points  trained      read"]
-    for r in rows:
-        spread = "-" if r.accuracy_sd is None else f"{100 * r.accuracy_sd:.2f}"
-        sooner = "-" if r.speedup is None else f"{r.speedup:.2f}x"
-        read = f"{r.bytes_read / 1e6:.1f} MB"
-        there = "never" if r.time_to_s is None else f"{r.time_to_s:.1f} s"
-        lines.append(
-            f"{r.scenario}  {r.configuration:<13} {sooner:>7} {there:>9} {r.seconds:>7.1f} s {r.speedup_epochs:>6.2f}x "
-            f"{r.accuracy:>8.2%}  {spread:>6}  {r.delta_points:>+6.2f}  {r.trained_share:>6.0%} {read:>9}"
-        )
-    for r in (r for r in rows if r.configuration == "all"):
-        times = r.speedup_epochs if r.scenario == "c" else r.speedup or 0.0
-        word = "holds" if times >= PROMISES[r.scenario] else "DOES NOT HOLD"
-        lines.append(f"{r.scenario}: {times:.2f}x, at least {PROMISES[r.scenario]}x is promised: {word}")
-    return "\n".join(lines)
-
-
-def known(path: Path) -> dict[str, Outcome]:
+def read_kept(path: Path) -> dict[str, Outcome]:
     """What was trained before; a line that was cut off is passed over."""
     found = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             kept = json.loads(line)
-            found[kept["training"]] = Outcome(**kept["outcome"])
+            found[kept["training"]] = Outcome.of(kept["outcome"])
         except (ValueError, KeyError, TypeError):
             continue
     return found
 
 
-def run(scenes: list[Scene], args: argparse.Namespace) -> dict[tuple[str, str], list[Outcome]]:
-    """Trains everything, seed by seed."""
-    kept = known(args.keep)
-    total = args.seeds * sum(len(CONFIGURATIONS[of.letter]) for of in scenes)
-    outcomes: dict[tuple[str, str], list[Outcome]] = {}
-    done, begun, trained = 0, time.monotonic(), 0
+def keep(path: Path, training: str, outcome: Outcome) -> None:
+    """Adds a finished training."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write("\n" + json.dumps({"training": training, "outcome": outcome.values()}))
+
+
+def order(scenes: list[Scene], seeds: int) -> Iterator[tuple[Scene, int, str]]:
+    """Everything that is to be trained, seed by seed."""
     for of in scenes:
-        for seed in range(args.seeds):
+        for seed in range(seeds):
             for name in CONFIGURATIONS[of.letter]:
-                identity = f"{gristmill.__version__} {of} {name} {seed} {args.epochs} {args.workers}"
-                training = hashlib.sha256(identity.encode()).hexdigest()
-                outcome = kept.get(training)
-                if outcome is None:
-                    outcome = train(of, name, seed, args.epochs, args.workers)
-                    trained += 1
-                    args.keep.parent.mkdir(parents=True, exist_ok=True)
-                    with args.keep.open("a") as file:
-                        file.write("\n" + json.dumps({"training": training, "outcome": outcome.values()}))
-                outcomes.setdefault((of.letter, name), []).append(outcome)
-                done += 1
-                left = (time.monotonic() - begun) / max(trained, 1) * (total - done)
-                figures = f"{outcome.elapsed_s[-1]:.1f} s, accuracy {outcome.accuracies[-1]:.2%}"
-                print(
-                    f"{of.letter} {name}, seed {seed}: {figures}; {done} of {total}, about {left:.0f} s left",
-                    file=sys.stderr,
-                )
+                yield of, seed, name
+
+
+def run(scenes: list[Scene], args: argparse.Namespace) -> dict[tuple[str, str], list[Outcome]]:
+    """Trains everything."""
+    kept, this = read_kept(args.keep), build()
+    todo = list(order(scenes, args.seeds))
+    outcomes: dict[tuple[str, str], list[Outcome]] = {}
+    begun, trained = time.monotonic(), 0
+    for done, (of, seed, name) in enumerate(todo, 1):
+        identity = f"{this} {of} {name} {seed} {args.epochs} {args.workers}"
+        training = hashlib.sha256(identity.encode()).hexdigest()
+        outcome = kept.get(training)
+        if outcome is None:
+            trained_by = together if of.jobs > 1 or of.ranks > 1 else train
+            outcome = trained_by(of, name, seed, args.epochs, args.workers)
+            trained += 1
+            keep(args.keep, training, outcome)
+        outcomes.setdefault((of.letter, name), []).append(outcome)
+        left = (time.monotonic() - begun) / max(trained, 1) * (len(todo) - done)
+        figures = f"{outcome.seconds:.1f} s, accuracy {outcome.accuracy:.2%}"
+        print(
+            f"{of.letter} {name}, seed {seed}: {figures}; {done} of {len(todo)}, about {left:.0f} s left",
+            file=sys.stderr,
+        )
     return outcomes
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenario", default="a,b,c", help="some of a, b, c")
-    parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=8, help="workers of the DataLoader (default 8)")
-    parser.add_argument("--link", type=float, default=500.0, metavar="MBIT", help="a: the link, Mbit per second")
-    parser.add_argument("--round-trip-ms", type=int, default=2, help="a: what a request takes there and back")
-    parser.add_argument("--latency-ms", type=int, default=5, help="b: time before the first byte of each read")
-    parser.add_argument("--accelerator", type=float, help="samples per second of the pretended accelerator")
-    parser.add_argument("--keep", type=Path, default=KEPT, help="where finished trainings are kept")
+    parser.add_argument("--scenario", default="a,b,c,d,e", help="some of a, b, c, d, e (default: all)")
+    parser.add_argument("--epochs", type=int, default=12, help="of each training (default 12)")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each configuration (default 3)")
+    parser.add_argument("--workers", type=int, default=8, help="workers of each DataLoader (default 8)")
+    parser.add_argument(
+        "--link", type=float, default=500.0, metavar="MBIT", help="a: the link, Mbit per second (default 500)"
+    )
+    parser.add_argument(
+        "--round-trip-ms", type=int, default=2, help="a: what a request takes there and back (default 2)"
+    )
+    parser.add_argument(
+        "--latency-ms", type=int, default=5, help="b: time before the first byte of each read (default 5)"
+    )
+    parser.add_argument(
+        "--accelerator",
+        type=float,
+        metavar="N",
+        help="samples per second that the pretended accelerator of a job or rank takes (default: 4000 in a and c, 8000 "
+        "in b, d and e, as in gristmill compare all; in a 8000 leaves more to gain)",
+    )
+    parser.add_argument("--keep", type=Path, default=KEPT, help=f"where finished trainings are kept (default {KEPT})")
     parser.add_argument("--json", action="store_true", help="print a JSON line per configuration instead of the table")
     parser.add_argument("--out", type=Path, help="write command, machine and table to this file too")
     args = parser.parse_args()
@@ -177,10 +141,20 @@ def arguments() -> argparse.Namespace:
         parser.error("--round-trip-ms must be at least 0")
     if args.accelerator is not None and args.accelerator <= 0:
         parser.error("--accelerator must be above 0")
-    args.letters = [letter.strip() for letter in args.scenario.split(",")]
+    args.letters = list(dict.fromkeys(letter.strip() for letter in args.scenario.split(",")))
     if unknown := [letter for letter in args.letters if letter not in CONFIGURATIONS]:
         parser.error(f"--scenario: {unknown[0]!r} is not one of {', '.join(CONFIGURATIONS)}")
     return args
+
+
+def head(scenes: list[Scene], args: argparse.Namespace) -> list[str]:
+    """Command, machine and ground."""
+    return [
+        f"command: python bench/all.py {shlex.join(sys.argv[1:])}",
+        f"{args.epochs} epochs, {args.seeds} seed(s), {args.workers} workers of plain, in each job or rank",
+        *(f"{of.letter}: {of.about}" for of in scenes),
+        f"{platform.machine()}, torch {torch.__version__}, gristmill {gristmill.__version__}",
+    ]
 
 
 def main() -> None:
@@ -192,17 +166,10 @@ def main() -> None:
         outcomes = run(scenes, args)
     except KeyboardInterrupt:
         raise SystemExit(f"stopped; what is done is in {args.keep}, and the same command goes on from there") from None
-    rows = [row(outcomes[key], outcomes[key[0], "plain"]) for key in outcomes]
-    shown = "\n".join(
-        [
-            f"command: python bench/all.py {shlex.join(sys.argv[1:])}",
-            f"{args.epochs} epochs, {args.seeds} seed(s), {args.workers} workers; a: {args.link:g} Mbit/s, "
-            f"{args.round_trip_ms} ms there and back, paced on both sides; b: {args.latency_ms} ms to the first byte",
-            f"{platform.machine()}, torch {torch.__version__}, gristmill {gristmill.__version__}",
-            text(rows),
-        ]
-    )
-    print("\n".join(json.dumps(asdict(each)) for each in rows) if args.json else shown)
+    about: dict[str, Any] = {of.letter: of.about for of in scenes}
+    rows: list[Row] = [row(outcomes[key], outcomes[key[0], "plain"], about[key[0]]) for key in outcomes]
+    shown = "\n".join([*head(scenes, args), text(rows)])
+    print("\n".join(json.dumps(values(each, rows)) for each in rows) if args.json else shown)
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(shown + "\n")

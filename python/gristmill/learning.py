@@ -100,6 +100,11 @@ class Learning(Chooser):
 
         Give the ``logits`` of a classifier, or the loss of each sample before any weight. Weigh it yourself:
         ``(each * batch.weights).mean()``, the mean over the batch's samples and not over their weights.
+
+        A loss per sample is taken for a cross entropy: above ln 2 a sample counts as predicted wrongly, and while a
+        quarter of them does ``weighted`` skips nothing (up to twice that early in a run whose length is known). For a
+        loss of another scale set ``wrong_max=1``. As it does not tell who was right, the accuracy guard watches nothing
+        from then on.
         """
         if (logits is None) == (per_sample_loss is None):
             raise ConfigError("feedback takes logits or per_sample_loss: one of them")

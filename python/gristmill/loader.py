@@ -366,10 +366,16 @@ class Loader(Shown, Chooser, Generic[A]):
             "global_batch": self._batch_size * self._rank_world[1],
             "epoch": self._epoch,
             "batch": self._batch,
+            "batch_samples": self._batch_samples(),
             "selection": self._choice.state() if self._choice is not None else None,
             "exchange": self._exchange.engine.state() if self._exchange is not None else None,
             "world_size": self._rank_world[1],
         }
+
+    def _batch_samples(self) -> int:
+        """Samples in a batch of all ranks, in the epoch under way: a selection may make them smaller."""
+        own = self._batch_size if self._choice is None else self._choice.batch_size()
+        return own * self._rank_world[1]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where ``state_dict`` was taken. The data, the seed and the global batch must be the same."""
@@ -395,6 +401,15 @@ class Loader(Shown, Chooser, Generic[A]):
         self._end()
         if self._choice is not None and saved is not None:
             self._choice.restore(bytes(saved))
+            then, now = state.get("batch_samples"), self._batch_samples()
+            if state.get("batch") != 0 and then != now:
+                # The place is a number of batches: of others it is another place, and samples would be trained twice.
+                self._choice.restore(bytes(own["selection"]))
+                raise ConfigError(
+                    f"the state was saved on {ranks} ranks inside of an epoch in batches of {then} samples, but for "
+                    f"{self._rank_world[1]} the selection cuts that epoch into batches of {now}; save between epochs "
+                    "to change the number of ranks"
+                )
         if self._exchange is not None and slices is not None:
             self._exchange.engine.restore(bytes(slices))
         self._epoch = whole("epoch", state.get("epoch"), 0)

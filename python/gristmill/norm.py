@@ -186,9 +186,11 @@ class _Weighted:
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         norm: Any = self
-        if norm.training and values.ndim > 1 and values.numel() == values.shape[1] and norm.running_mean is not None:
+        alone = norm.training and values.ndim > 1 and values.numel() == values.shape[1]
+        if alone and norm.running_mean is not None and norm.num_batches_tracked > 0:
             # One value has no variance, and a selection can leave one sample for an epoch's last batch. It goes by what
-            # was seen so far, as in a model that is not trained, instead of ending the training.
+            # was seen so far, as in a model that is not trained, instead of ending the training. (Where nothing was
+            # seen yet it is the program that makes batches of one, and torch's error says so.)
             norm._check_input_dim(values)
             return functional.batch_norm(
                 values, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps

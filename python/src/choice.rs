@@ -102,6 +102,11 @@ impl Choice {
         self.inner.batches(self.shape)
     }
 
+    /// Samples of a batch of the epoch that began last, on every rank.
+    fn batch_size(&self) -> u32 {
+        self.inner.batch(self.shape)
+    }
+
     /// What was selected for the epoch that began last, as JSON.
     fn report(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let report = self.inner.chosen().map(|report| serde_json::to_string(&report));
@@ -119,9 +124,6 @@ impl Choice {
     /// Takes what the trainer says: ids as int64, and rows of float32: `p_true`, `p_rival`, loss and perhaps entropy.
     #[pyo3(signature = (ids, columns, classified=true))]
     fn feedback(&self, py: Python<'_>, ids: &[u8], columns: &[u8], classified: bool) -> PyResult<()> {
-        if !classified {
-            self.inner.unjudged();
-        }
         let told = || -> Result<()> {
             let ids = ids_of(ids)?;
             let values = floats_of(columns);
@@ -135,7 +137,11 @@ impl Choice {
             let column = |i: usize| &values[i * n..(i + 1) * n];
             let entropy = (values.len() == 4 * n).then(|| column(3));
             let (p_true, p_rival, loss) = (column(0), column(1), column(2));
-            self.inner.feedback(&Feedback { ids: &ids, p_true, p_rival, loss, entropy })
+            self.inner.feedback(&Feedback { ids: &ids, p_true, p_rival, loss, entropy })?;
+            if !classified {
+                self.inner.unjudged();
+            }
+            Ok(())
         };
         told().map_err(|e| exception(py, &e))
     }

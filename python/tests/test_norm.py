@@ -46,6 +46,8 @@ def test_a_weight_of_two_is_as_good_as_coming_twice(shape: Any, kind: Any) -> No
 @pytest.mark.parametrize("noted", [[1.0], None])
 def test_a_last_batch_of_one_sample_goes_by_what_was_seen_before(noted: Any) -> None:
     norm = weighed(nn.BatchNorm1d, [1.0, 2, 1])
+    with pytest.raises(ValueError, match="more than 1 value"):
+        norm(torch.randn(1, 3))  # batches of one from the beginning are the program's own
     for _ in range(3):
         norm(torch.randn(3, 3) + 5)
     if noted is None:

@@ -161,6 +161,33 @@ def test_resume_anywhere_gives_the_same_rest(idx: str, way: str) -> None:
     assert rest[1:] == expected[5:]
 
 
+def test_batches_of_another_size_are_not_entered_in_the_middle(idx: str) -> None:
+    first = loader(idx, selection="weighted", epochs=8)
+    train(first, range(4))
+    between = first.state_dict()
+    next(iter(first))
+    inside = first.state_dict()
+
+    def one_of_four() -> Loader:
+        return Loader(idx, recipe="mnist", batch_size=25, seed=3, selection="weighted", epochs=8, rank=0, world_size=4)
+
+    four = one_of_four()
+    fresh = four.state_dict()
+    with pytest.raises(
+        ConfigError, match=r"batches of \d+ samples, but for 4 the selection cuts .* save between epochs"
+    ):
+        four.load_state_dict(inside)
+    assert four.state_dict() == fresh, "nothing was taken over"
+    four.load_state_dict(between)
+    assert (four.epoch, four.state_dict()["batch"]) == (4, 0)
+    # Without a selection batches are what they always are.
+    plain = loader(idx)
+    next(iter(plain))
+    other = Loader(idx, recipe="mnist", batch_size=25, seed=3, rank=0, world_size=4)
+    other.load_state_dict(plain.state_dict())
+    assert other.state_dict()["batch"] == 1
+
+
 def test_a_sampler_selects_as_the_loader_does(idx: str) -> None:
     expected = train(loader(idx, selection="weighted", epochs=8), range(5))
     dataset = Dataset(idx, recipe="mnist")

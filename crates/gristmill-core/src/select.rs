@@ -17,6 +17,8 @@ mod drift;
 mod floor;
 mod options;
 mod percentile;
+#[cfg(test)]
+mod pinned;
 mod probe;
 mod standing;
 mod state;
@@ -90,7 +92,7 @@ enum Memory {
     Nothing,
     Bucket(bucket::Memory),
     History(baselines::History),
-    Losses(percentile::Losses),
+    Losses(percentile::Losses, floor::Judged),
     Fixed(Vec<u32>),
     Weighted(weighted::Memory),
 }
@@ -149,10 +151,11 @@ impl Selector {
         if facts.epochs == Some(0) {
             return Err(Invalid("selection.epochs is 0; it must be at least 1".into()));
         }
-        let classes = facts.labels.iter().max().map_or(0, |label| label + 1);
-        if classes as usize > samples.max(1 << 24) {
-            return Err(Invalid(format!("a label is {}, which is more than any data set has", classes - 1)));
+        let last = facts.labels.iter().copied().max();
+        if let Some(label) = last.filter(|&label| label as usize >= samples.max(1 << 24)) {
+            return Err(Invalid(format!("a label is {label}, which is more than any data set has")));
         }
+        let classes = last.map_or(0, |label| label + 1);
         let form = match &selection {
             Selection::Bucket(bucket) => bucket.entropy,
             _ => EntropyForm::Ce,
@@ -163,7 +166,10 @@ impl Selector {
             }
             Selection::Bucket(_) => Memory::Bucket(bucket::Memory::new(samples)),
             Selection::ActiveBias(_) => Memory::History(baselines::History::new(samples)),
-            Selection::BiggestLoser(s) => Memory::Losses(percentile::Losses::new(s.history as usize)),
+            Selection::BiggestLoser(s) => {
+                let known = percentile::Losses::new(s.history as usize);
+                Memory::Losses(known, floor::Judged::new(classes))
+            }
             Selection::Proxy(_) => Memory::Fixed(Vec::new()),
             Selection::Weighted(_) => Memory::Weighted(weighted::Memory::new(samples, facts.seed)),
         };
@@ -258,15 +264,23 @@ impl Selector {
         }
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
         let judges = self.judges();
-        let (Selection::BiggestLoser(options), Memory::Losses(known)) = (&self.selection, &mut self.memory)
+        let (Selection::BiggestLoser(options), Memory::Losses(known, judged)) =
+            (&self.selection, &mut self.memory)
         else {
             return Ok(vec![true; ids.len()]);
         };
         if !judges {
             return Ok(vec![true; ids.len()]);
         }
+        let samples = self.scores.len();
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= samples) {
+            return Err(Invalid(format!("sample {id} was judged, but the data set has {samples} samples")));
+        }
         let mut kept = percentile::keep(options, known, self.facts.seed, epoch, ids, losses);
-        kept.iter_mut().zip(ids).for_each(|(kept, &id)| *kept |= self.probe.has(id as usize));
+        for (kept, &id) in kept.iter_mut().zip(ids) {
+            *kept |= self.probe.has(id as usize);
+            *kept = judged.keep(&self.facts, id, *kept);
+        }
         Ok(kept)
     }
 
@@ -282,6 +296,9 @@ impl Selector {
         if before != Some(epoch) {
             self.scores.settle();
             let (accuracy, alarm) = self.heed();
+            if let Memory::Losses(_, judged) = &mut self.memory {
+                *judged = floor::Judged::new(self.classes);
+            }
             let guard = alarm.map_or(String::new(), |alarm| alarm.reason);
             let mut pick = self.pick(epoch, before, readings, &guard);
             let for_probe = self.probe.keep(&mut pick);

@@ -323,9 +323,20 @@ impl Choice {
         state.batches.unwrap_or_else(|| plan::batches(state.selector.scores().len() as u32, usual))
     }
 
-    /// What the trainer says from now on is of a loss that does not tell who was right: accuracy is not watched.
+    /// Samples of a batch of the epoch that began last, on every rank: a selection may make it smaller than the usual one.
+    pub fn batch(&self, usual: Shape) -> u32 {
+        self.lock().selector.chosen().map_or(usual.batch, |chosen| chosen.shape(usual).batch)
+    }
+
+    /// What the trainer said is of a loss that does not tell who was right: from now on accuracy is not watched. With
+    /// several ranks one of them is enough, once all of them know.
     pub fn unjudged(&self) {
-        self.lock().selector.unjudged();
+        let mut state = self.lock();
+        if self.world == 1 {
+            state.selector.unjudged();
+        } else {
+            state.heard.unjudged = true;
+        }
     }
 
     /// What is known of the batch norm of this rank's model. With several ranks it counts when all of them say the same.
@@ -414,6 +425,9 @@ impl Choice {
         if let Some(norm) = heard.iter().find_map(|one| one.norm) {
             let all = heard.iter().all(|one| one.norm == Some(norm));
             state.selector.norm(if all { norm } else { Norm::Unknown });
+        }
+        if heard.iter().any(|one| one.unjudged) {
+            state.selector.unjudged();
         }
         state.read(heard.iter());
         state.heard = Heard::default();

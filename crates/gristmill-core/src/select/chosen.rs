@@ -59,9 +59,11 @@ impl Chosen {
         let batch = batch.clamp(1, usual.batch.max(1));
         let samples = self.ids.len() as u32;
         let alone = |batch: u32| Shape { batch, ..usual }.cut(samples).1 == 1;
-        // A quarter less has one that will do, but for some lengths where batches are smaller than a dozen.
+        // A quarter less has one that will do, but where the length is one more than a multiple of all of these: a few
+        // lengths, of small batches.
         let mut others = (batch - batch / 4..batch).rev();
-        let other = if usual.drop_last || samples == self.summary.samples || !alone(batch) {
+        let everything = self.summary.kept == self.summary.samples && samples == self.summary.samples;
+        let other = if usual.drop_last || everything || !alone(batch) {
             None
         } else {
             others.find(|&batch| !alone(batch))

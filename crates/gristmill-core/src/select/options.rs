@@ -257,7 +257,7 @@ pub struct Weighted {
     /// Nothing is skipped while this share of the samples, or more, is predicted wrongly, and less the nearer it is to that:
     /// a model that is far from knowing its data learns from all of it. Twice that in the first epoch of a run whose epochs
     /// are known, falling to it: there is time left to come to know it. With 1 neither this nor the noise goes by wrong
-    /// predictions.
+    /// predictions. Feedback that does not say who was right counts as wrong what has a loss above ln 2.
     pub wrong_max: f64,
 }
 

@@ -10,7 +10,7 @@ use crate::score::Threshold;
 use crate::steer::guard::Guard;
 
 const MAGIC: &[u8; 8] = b"GRISTSEL";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 impl Selector {
     /// Everything that decides the epochs to come, and the one under way.
@@ -38,7 +38,11 @@ impl Selector {
                 put_f32s(&mut out, &history.mean);
                 put_f32s(&mut out, &history.squares);
             }
-            Memory::Losses(losses) => put_f32s(&mut out, &losses.queue()),
+            Memory::Losses(losses, judged) => {
+                put_f32s(&mut out, &losses.queue());
+                let counts = judged.of_class.iter().flat_map(|&(judged, trained)| [judged, trained]);
+                put_u32s(&mut out, &counts.collect::<Vec<_>>());
+            }
             Memory::Fixed(ids) => put_u32s(&mut out, ids),
             Memory::Weighted(memory) => {
                 put_f32s(&mut out, &memory.saved);
@@ -126,7 +130,12 @@ impl Selector {
                 history.mean = input.f32s(samples)?;
                 history.squares = input.f32s(samples)?;
             }
-            Memory::Losses(losses) => *losses = losses.with(&input.f32s(usize::MAX)?),
+            Memory::Losses(losses, judged) => {
+                *losses = losses.with(&input.f32s(usize::MAX)?);
+                let counts = input.u32s(2 * judged.of_class.len())?;
+                judged.of_class =
+                    counts.as_chunks::<2>().0.iter().map(|&[all, trained]| (all, trained)).collect();
+            }
             Memory::Fixed(ids) => *ids = input.ids(samples)?,
             Memory::Weighted(memory) => {
                 memory.saved = input.f32s(samples)?;

@@ -134,7 +134,7 @@ fn biggest_loser_forwards_all_and_trains_few() {
     }
     let share = kept as f64 / samples as f64;
     assert!((0.31..0.42).contains(&share), "a third, and the first thousand: {share}");
-    assert!(selector.keep(&[1], &[]).is_err());
+    assert!(selector.keep(&[1], &[]).is_err() && selector.keep(&[samples as u32], &[0.5]).is_err());
 }
 
 #[test]
@@ -396,7 +396,10 @@ fn bad_input_is_refused_or_contained() {
     assert!(
         Selector::new(Selection::Uniform, Facts { class_floor: 1.5, ..facts(vec![0], 0, None) }).is_err()
     );
-    assert!(Selector::new(Selection::Uniform, facts(vec![u32::MAX - 1], 0, None)).is_err());
+    for label in [u32::MAX - 1, u32::MAX] {
+        let error = Selector::new(Selection::Uniform, facts(vec![label], 0, None)).unwrap_err().0;
+        assert!(error.contains(&label.to_string()), "{error}");
+    }
     let mut selector = selector("weighted", &[], facts(vec![0, 1, 0], 0, None));
     assert!(selector.feedback(&said(&[0])).unwrap_err().0.contains("before the first epoch"));
     selector.begin(0, &Readings::default()).unwrap();

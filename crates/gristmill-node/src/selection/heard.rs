@@ -16,6 +16,8 @@ pub(super) struct Heard {
     pub(super) spent: Spent,
     /// What is known of its model's batch norm, if that was told.
     pub(super) norm: Option<Norm>,
+    /// Whether some of it is of a loss that does not tell who was right.
+    pub(super) unjudged: bool,
 }
 
 /// Where the time of epochs went, added up: what says which resource is the bottleneck.
@@ -63,7 +65,7 @@ impl Heard {
         }
         // 0 is nothing, and then come the kinds.
         let told = self.norm.map_or(0, |norm| norm as u64 + 1);
-        out.extend_from_slice(&told.to_le_bytes());
+        out.extend_from_slice(&(told << 1 | u64::from(self.unjudged)).to_le_bytes());
         out.extend_from_slice(&(self.ids.len() as u64).to_le_bytes());
         out.extend_from_slice(&(self.columns[3].len() as u64).to_le_bytes());
         self.ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
@@ -76,7 +78,9 @@ impl Heard {
         for number in heard.times.sums.iter_mut().chain(&mut heard.spent.sums) {
             *number = f64::from_le_bytes(*take(&mut pack)?);
         }
-        heard.norm = match u64::from_le_bytes(*take(&mut pack)?) {
+        let told = u64::from_le_bytes(*take(&mut pack)?);
+        heard.unjudged = told & 1 != 0;
+        heard.norm = match told >> 1 {
             0 => None,
             told => Some(*Norm::ALL.get(usize::try_from(told - 1).ok()?)?),
         };

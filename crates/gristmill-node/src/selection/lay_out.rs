@@ -4,7 +4,7 @@ use super::{CLASSES_TOLD_MAX, Choice, Decided, FamilyUse, State};
 use crate::{Error, Result};
 use gristmill_core::exchange::{Active, LaidOut, Owners};
 use gristmill_core::family::{StandInLimits, StandIns};
-use gristmill_core::plan::{self, Plan, Shape};
+use gristmill_core::plan::{self, Plan, Shape, Uneven};
 
 /// How often one sample may be trained again in an epoch.
 const REPEATS_MAX: u32 = 2;
@@ -47,8 +47,9 @@ impl Choice {
             None => (chosen.ids.clone(), chosen.weights.clone()),
         };
         if plan::batches(order.len() as u32, shape) == 0 {
-            // Too few samples for one whole batch: a short one is better than an epoch without any.
-            shape.drop_last = false;
+            // Too few samples for one whole batch, or for every rank to have one: a short batch, in which some come twice, is
+            // better than an epoch without any.
+            (shape.drop_last, shape.uneven) = (false, Uneven::Pad);
         }
         let mut holds = StandIns::default();
         if let Some((relatives, FamilyUse::Repeat)) = how {
@@ -61,5 +62,37 @@ impl Choice {
         let plan = Plan::weighted(order, weights, shape)?;
         let plan = if repeats || laid.again > 0 { plan.with_repeats() } else { plan };
         Ok(Decided { plan, holds, report, laid, active: chosen.ids.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::selection::{Choice, SelectionOptions};
+    use gristmill_core::plan::{Shape, Uneven};
+    use gristmill_core::score::Feedback;
+    use gristmill_core::select::Selection;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However few samples there are or are left, for however many ranks.
+        #[test]
+        fn no_epoch_is_without_a_batch(
+            samples in 1_u32..40, world in 1_u32..9, batch in 1_u32..20, drop_last: bool, pad: bool, way in 0_usize..9,
+        ) {
+            let selection = Selection::named(Selection::NAMES[way]).unwrap();
+            let options = SelectionOptions { selection, probe_share: 0.0, ..SelectionOptions::default() };
+            let sizes = vec![100; samples as usize];
+            let choice = Choice::new(&options, &vec![0; samples as usize], &sizes, 7, world).unwrap();
+            let uneven = if pad { Uneven::Pad } else { Uneven::Drop };
+            for epoch in 0..8 {
+                let decided = choice.decide(epoch, Shape { batch, rank: world - 1, world, uneven, drop_last }, true).unwrap();
+                prop_assert!(decided.plan.batches() > 0, "{} of {samples} in epoch {epoch}", decided.report.kept);
+                let p = vec![0.95; decided.active.len()];
+                let (p_rival, loss) = (vec![0.05; p.len()], vec![0.05; p.len()]);
+                let said = Feedback { ids: &decided.active, p_true: &p, p_rival: &p_rival, loss: &loss, entropy: None };
+                choice.feedback(&said).unwrap();
+                choice.merge(&vec![choice.pending(); world as usize]).unwrap();
+            }
+        }
     }
 }

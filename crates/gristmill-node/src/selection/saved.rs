@@ -63,6 +63,9 @@ impl Choice {
         } else if !heard.ids.is_empty() {
             // Saved on one of several ranks, and there is nobody to share it with any more.
             state.selector.feedback(&heard.said())?;
+            if heard.unjudged {
+                state.selector.unjudged();
+            }
         }
         Ok(())
     }

@@ -166,7 +166,11 @@ struct Selecting {
     memory_bytes: f64,
 }
 
-/// Tells a selector about every sample and times its first real decision, with the cost of fetching voting.
+/// Epochs that a selector hears of before it is timed: past every warm-up, and past the histories that some ways keep.
+const HEARD: u64 = 7;
+
+/// Tells a selector about every sample, epoch by epoch, and times a decision of its usual kind, with the cost of fetching
+/// voting.
 fn select(catalog: &Catalog, kind: &'static str) -> Result<Selecting> {
     let samples = catalog.len();
     let before = anonymous_bytes();
@@ -182,21 +186,24 @@ fn select(catalog: &Catalog, kind: &'static str) -> Result<Selecting> {
     [(1_000, 0.004), (100_000, 0.005), (1_000_000, 0.014)]
         .iter()
         .for_each(|&(b, s)| readings.times.note(b, s));
-    let mut told_ns = 0.0;
-    selector.begin(0, &readings)?;
-    for first in (0..samples).step_by(1 << 20) {
-        let ids: Vec<u32> = (first..samples.min(first + (1 << 20))).collect();
-        let p_true: Vec<f32> = ids.iter().map(|&id| learned(id)).collect();
-        let p_rival: Vec<f32> = p_true.iter().map(|p| (1.0 - p) * 0.8).collect();
-        let loss: Vec<f32> = p_true.iter().map(|p| 1.0 - p).collect();
-        let said = Feedback { ids: &ids, p_true: &p_true, p_rival: &p_rival, loss: &loss, entropy: None };
-        let start = Instant::now();
-        selector.feedback(&said)?;
-        told_ns += ms(start) * 1e6;
+    let (mut told_ns, mut told) = (0.0, 0_u64);
+    for epoch in 0..HEARD {
+        // Whom the epoch has, each once: that is what a trainer can tell of.
+        let mut served = selector.begin(epoch, &readings)?.ids.clone();
+        served.dedup();
+        for ids in served.chunks(1 << 20) {
+            let p_true: Vec<f32> = ids.iter().map(|&id| learned(id, epoch)).collect();
+            let p_rival: Vec<f32> = p_true.iter().map(|p| (1.0 - p) * 0.8).collect();
+            let loss: Vec<f32> = p_true.iter().map(|p| 1.0 - p).collect();
+            let said = Feedback { ids, p_true: &p_true, p_rival: &p_rival, loss: &loss, entropy: None };
+            let start = Instant::now();
+            selector.feedback(&said)?;
+            told_ns += ms(start) * 1e6;
+        }
+        told += served.len() as u64;
     }
-    // Past every warm-up, and no full epoch of `iis`.
     let start = Instant::now();
-    let chosen = selector.begin(8, &readings)?;
+    let chosen = selector.begin(HEARD, &readings)?;
     let select_ms = ms(start);
     let start = Instant::now();
     let (order, weights) = chosen.shuffled(0);
@@ -207,16 +214,17 @@ fn select(catalog: &Catalog, kind: &'static str) -> Result<Selecting> {
         kind,
         select_ms,
         order_ms,
-        feedback_ns: told_ns / f64::from(samples),
+        feedback_ns: told_ns / told.max(1) as f64,
         kept_share: kept / f64::from(samples),
         memory_bytes: anonymous_bytes().saturating_sub(before) as f64 / f64::from(samples),
     })
 }
 
-/// A probability of the true label as a trained model gives them: most near 1, few anywhere.
-fn learned(id: u32) -> f32 {
-    let u = (mix(id.into()) >> 40) as f32 / (1 << 24) as f32;
-    1.0 - u * u * u
+/// A probability of the true label as a model that learns gives them: most near 1, few anywhere, none the same twice.
+fn learned(id: u32, epoch: u64) -> f32 {
+    let unit = |bits: u64| (mix(bits) >> 40) as f32 / (1 << 24) as f32;
+    let (hard, wobble) = (unit(id.into()), unit(u64::from(id) | (epoch + 1) << 32));
+    1.0 - hard * hard * hard * (0.8 + 0.2 * wobble) / (1.0 + 0.2 * epoch as f32)
 }
 
 fn ms(start: Instant) -> f64 {
