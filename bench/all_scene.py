@@ -101,7 +101,7 @@ class Scene:
 
 def scene(letter: str, link_bytes_per_s: int, round_trip_ms: int, latency_ms: int, accelerator: float | None) -> Scene:
     """Makes the data of a scenario, once."""
-    rate = accelerator or (4_000 if letter in "ac" else 8_000)
+    rate = accelerator or (4_000 if letter == "c" else 8_000)
     if letter == "a":
         train, judged = _photos()
         return Scene(letter, train, judged, PHOTOS, JUDGED_PHOTOS, rate, 64, round_trip_ms, link_bytes_per_s)

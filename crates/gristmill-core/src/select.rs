@@ -264,7 +264,7 @@ impl Selector {
         }
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
         let judges = self.judges();
-        let (Selection::BiggestLoser(options), Memory::Losses(known, judged)) =
+        let (Selection::BiggestLoser(options), Memory::Losses(known, of_classes)) =
             (&self.selection, &mut self.memory)
         else {
             return Ok(vec![true; ids.len()]);
@@ -279,7 +279,7 @@ impl Selector {
         let mut kept = percentile::keep(options, known, self.facts.seed, epoch, ids, losses);
         for (kept, &id) in kept.iter_mut().zip(ids) {
             *kept |= self.probe.has(id as usize);
-            *kept = judged.keep(&self.facts, id, *kept);
+            *kept = of_classes.keep(&self.facts, id, *kept);
         }
         Ok(kept)
     }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 /// How far ahead of its rate the link may be, so that pauses are long enough for the clock.
 const AHEAD: Duration = Duration::from_millis(4);
 
-/// What a link that was late may catch up with: a pause that took too long, not a rest.
+/// The most that a link may catch up with after a pause that took too long. (A rest is not made up for.)
 const BEHIND: Duration = Duration::from_millis(20);
 
 /// What was taken from the link so far.
@@ -16,21 +16,29 @@ pub(super) struct Pace {
     bytes_per_s: Option<u64>,
     /// When all that was taken would have come over a link of that rate.
     due: Instant,
+    /// By how much the last pause was too long.
+    late: Duration,
 }
 
 impl Pace {
     pub(super) fn new(bytes_per_s: Option<u64>) -> Pace {
-        Pace { bytes_per_s: bytes_per_s.filter(|rate| *rate > 0), due: Instant::now() }
+        Pace { bytes_per_s: bytes_per_s.filter(|rate| *rate > 0), due: Instant::now(), late: Duration::ZERO }
     }
 
     /// So many bytes came: how long to wait before the next ones are taken.
     pub(super) fn took(&mut self, bytes: usize) -> Duration {
         let Some(rate) = self.bytes_per_s else { return Duration::ZERO };
         let now = Instant::now();
-        let earliest = now.checked_sub(BEHIND).unwrap_or(now);
+        // What came while the last ones were handed out would have been there already, too.
+        let earliest = now.checked_sub(AHEAD + self.late).unwrap_or(now);
         self.due = self.due.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate as f64);
         let ahead = self.due.saturating_duration_since(now);
         if ahead > AHEAD { ahead } else { Duration::ZERO }
+    }
+
+    /// The pause is over.
+    pub(super) fn paused(&mut self) {
+        self.late = Instant::now().saturating_duration_since(self.due).min(BEHIND);
     }
 }
 
@@ -96,6 +104,23 @@ mod tests {
         drop(send);
         assert_eq!((late.recv().await, late.recv().await), (Some(4), None));
         assert!(last.elapsed() >= Duration::from_millis(60), "{:?}", last.elapsed());
+    }
+
+    #[test]
+    fn a_rest_is_not_made_up_for() {
+        let mut pace = Pace::new(Some(1_000_000));
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(60));
+            let pause = pace.took(50_000).as_secs_f64();
+            assert!((0.045..0.051).contains(&pause), "{pause}");
+            // A pause that was much too long is, in part.
+            std::thread::sleep(Duration::from_millis(62));
+            pace.paused();
+            let pause = pace.took(50_000).as_secs_f64();
+            assert!((0.020..0.046).contains(&pause), "{pause}");
+            std::thread::sleep(Duration::from_secs_f64(pause));
+            pace.paused();
+        }
     }
 
     #[test]

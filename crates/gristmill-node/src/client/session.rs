@@ -361,6 +361,7 @@ impl Session<'_> {
         let pause = self.pace.borrow_mut().took(bytes);
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
+            self.pace.borrow_mut().paused();
         }
         self.heard.set(Instant::now());
     }

@@ -10,7 +10,7 @@
 use super::ServeOptions;
 use super::pixels::{Picture, Pixels};
 use crate::catalog::Digest;
-use crate::split::{Shortfall, Wish};
+use crate::split::{Shortfall, Wish, thread_cpu_ns};
 use crate::{Error, Result};
 use bytes::Bytes;
 use gristmill_core::SampleId;
@@ -54,6 +54,7 @@ pub(super) struct Done {
     pub(super) bytes: Option<Bytes>,
     pub(super) stage: Stage,
     pub(super) shortfall: Shortfall,
+    /// All that the sample took of the thread: making memory for a result can take a fifth as long as the op.
     pub(super) cpu_ns: u64,
 }
 
@@ -316,52 +317,51 @@ fn run(job: &Job, pixels: &Pixels, scratch: &mut Scratch, out: &mut Vec<u8>) -> 
         return Done::short(Shortfall::Sample);
     }
     let draw = Draw { seed: wish.seed, epoch: wish.epoch, sample: *id };
+    let begin_ns = thread_cpu_ns();
     let advance = AssertUnwindSafe(|| {
-        let (picture, cpu_ns) = decoded(job, pixels, draw, scratch, out);
-        let advanced = pipeline.advance_with(scratch, draw, bytes, picture.as_deref(), wish.stage, out);
-        (advanced, cpu_ns + advanced.cpu_ns)
+        let picture = decoded(job, pixels, draw, scratch, out);
+        pipeline.advance_with(scratch, draw, bytes, picture.as_deref(), wish.stage, out).stage
     });
-    let Ok((advanced, cpu_ns)) = std::panic::catch_unwind(advance) else {
+    let Ok(stage) = std::panic::catch_unwind(advance) else {
         (*scratch, *out) = (Scratch::new(), Vec::new());
         return Done::short(Shortfall::Sample);
     };
-    if advanced.stage == Stage::Raw || out.len() > wish.bytes_max as usize {
-        keep(out);
-        let shortfall = if wish.stage == Stage::Raw { Shortfall::None } else { Shortfall::Sample };
-        return Done { cpu_ns, ..Done::short(shortfall) };
-    }
-    let made = Bytes::copy_from_slice(out);
+    let done = if stage == Stage::Raw || out.len() > wish.bytes_max as usize {
+        Done::short(if wish.stage == Stage::Raw { Shortfall::None } else { Shortfall::Sample })
+    } else {
+        Done { bytes: Some(Bytes::copy_from_slice(out)), stage, shortfall: Shortfall::None, cpu_ns: 0 }
+    };
     keep(out);
-    Done { bytes: Some(made), stage: advanced.stage, shortfall: Shortfall::None, cpu_ns }
+    Done { cpu_ns: thread_cpu_ns().saturating_sub(begin_ns), ..done }
 }
 
-/// The decoded picture of a sample that is wanted beyond that, if it is kept or will be; and the CPU time of decoding it.
+/// The decoded picture of a sample that is wanted beyond that, if it is kept or will be.
 fn decoded(
     job: &Job,
     pixels: &Pixels,
     draw: Draw,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
-) -> (Option<Bytes>, u64) {
+) -> Option<Bytes> {
     let Job { pipeline, set, id, wish, bytes } = job;
     let beyond = matches!(wish.stage, Stage::Cropped | Stage::Packed | Stage::Lossy | Stage::Finished);
     if !beyond || pixels.is_off() || !pipeline.decodes() {
-        return (None, 0);
+        return None;
     }
     let picture = Picture::new(*set, *id, bytes, pipeline.limits());
     if let Some(kept) = pixels.get(&picture) {
-        return (Some(kept).filter(|kept| !kept.is_empty()), 0);
+        return Some(kept).filter(|kept| !kept.is_empty());
     }
     let facts = pipeline.facts(bytes);
     let size = facts.and_then(|facts| pipeline.stage_bytes(Stage::Decoded, facts.width, facts.height));
     if !size.is_some_and(|size| pixels.admits(&picture, size)) {
-        return (None, 0);
+        return None;
     }
     let advanced = pipeline.advance(scratch, draw, bytes, Stage::Decoded, out);
     let made = (advanced.stage == Stage::Decoded).then(|| Bytes::copy_from_slice(out));
     keep(out);
     pixels.put(&picture, made.clone().unwrap_or_default());
-    (made, advanced.cpu_ns)
+    made
 }
 
 /// Empties what a result was made in; what a giant one needed is given back.

@@ -5,6 +5,9 @@
 //! goes to the pilot with what was promised. What a sample would have taken unsplit is what it was expected to take, or
 //! what it took so far if that is less, since learning about the node went on beside it.
 //!
+//! At first the link is full of what was asked for raw, and what was split waits behind it. That passes, and later epochs
+//! have none of it, so in a trial that is long enough some samples let things settle before anything is measured.
+//!
 //! Deliberately not here: whether the next epoch is split (`steer`).
 
 use gristmill_core::split::Decided;
@@ -14,6 +17,9 @@ use std::time::Instant;
 
 /// Samples that the rest must have to say anything.
 const REST_MIN: u64 = 128;
+/// Of the rest, one in so many lets things settle, within bounds.
+const SETTLE_PART: u64 = 8;
+const SETTLE: [u64; 2] = [64, 512];
 
 /// What is said of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -36,8 +42,10 @@ pub struct Begun {
 #[derive(Debug, Clone)]
 pub(super) struct Trial {
     told: Begun,
-    /// When all were finished that had been asked for before.
-    since: Option<Instant>,
+    /// What is measured begins with this sample.
+    from: u64,
+    /// When all before it were finished, and how many that were by then.
+    since: Option<(u64, Instant)>,
 }
 
 impl Trial {
@@ -49,20 +57,28 @@ impl Trial {
             [decided.after, decided.lasting].map(|times| unsplit_s / each_s(times.epoch_s()));
         let limit = decided.before.bottleneck().name();
         let told = Begun { after, limit, unsplit_s, predicted, lasting, measured: None };
-        (rest >= REST_MIN && lasting >= GAIN_MIN).then_some(Trial { told, since: None })
+        let settle = (rest / SETTLE_PART).clamp(SETTLE[0], SETTLE[1]);
+        let from = after + if rest >= settle + 2 * REST_MIN { settle } else { 0 };
+        (rest >= REST_MIN && lasting >= GAIN_MIN).then_some(Trial { told, from, since: None })
+    }
+
+    /// The sample that what is measured begins with.
+    pub(super) fn from(&self) -> u64 {
+        self.from
     }
 
     /// So many samples are finished.
     pub(super) fn finished(&mut self, samples: u64, now: Instant) {
-        if samples >= self.told.after && self.since.is_none() {
-            self.since = Some(now);
+        if samples >= self.from && self.since.is_none() {
+            self.since = Some((samples, now));
         }
     }
 
     /// The epoch is over, and had so many samples.
     pub(super) fn ended(&mut self, samples: u64, now: Instant) {
-        let rest = samples.saturating_sub(self.told.after);
-        if let Some(since) = self.since.filter(|_| rest >= REST_MIN) {
+        let Some((from, since)) = self.since else { return };
+        let rest = samples.saturating_sub(from);
+        if rest >= REST_MIN {
             let each_s = now.saturating_duration_since(since).as_secs_f64() / rest as f64;
             self.told.measured = Some(self.told.unsplit_s / each_s.max(1e-9));
         }
@@ -97,15 +113,30 @@ mod tests {
     fn the_rest_of_the_epoch_is_the_trial() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        // A thousand samples are left, of 4 ms unsplit and 1 ms split; learning made it 5 ms so far.
-        let mut trial = Trial::new(&decided(4.0, 1.0), 200, 1_000, 0.005).unwrap();
+        // Two hundred samples are left, of 4 ms unsplit and 1 ms split; learning made it 5 ms so far.
+        let mut trial = Trial::new(&decided(0.8, 0.2), 200, 200, 0.005).unwrap();
         assert!((trial.told().predicted - 4.0).abs() < 1e-9 && trial.told().limit == "link");
         trial.finished(199, at(0));
         trial.finished(200, at(100));
         trial.finished(201, at(105));
-        assert_eq!(trial.told().measured, None);
-        trial.ended(1_200, at(100 + 2_000));
+        assert_eq!((trial.from(), trial.told().measured), (200, None));
+        trial.ended(400, at(100 + 400));
         assert!((trial.told().measured.unwrap() - 2.0).abs() < 1e-6, "{trial:?}");
+    }
+
+    #[test]
+    fn where_there_are_many_the_first_let_things_settle() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut trial = Trial::new(&decided(3.2, 0.8), 200, 800, 0.005).unwrap();
+        trial.finished(250, at(400));
+        trial.finished(301, at(500));
+        trial.ended(1_001, at(500 + 700));
+        assert!(trial.from() == 300 && (trial.told().measured.unwrap() - 4.0).abs() < 1e-6, "{trial:?}");
+        // An epoch that ends before that was not measured.
+        let mut trial = Trial::new(&decided(3.2, 0.8), 200, 800, 0.005).unwrap();
+        trial.ended(290, at(500));
+        assert_eq!(trial.told().measured, None);
     }
 
     #[test]

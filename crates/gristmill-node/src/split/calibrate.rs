@@ -5,6 +5,7 @@
 //! are taken in proportion. A node may keep pictures that it decoded, so each is asked for once only in a form that needs
 //! that; some are asked for again in the end, to see what it takes then.
 
+use super::learn::is_decoded;
 use super::splitter::Splitter;
 use super::{Shortfall, Staged, StagedAsk, Wish};
 use crate::client::Client;
@@ -15,6 +16,7 @@ use gristmill_core::SampleId;
 use gristmill_core::split::profile::MEASURED_MIN;
 use gristmill_ops::{Draw, Scratch, Stage};
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How many are under way at once: each waits behind what the epoch has under way, and the epoch for what is learnt.
@@ -44,6 +46,39 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// How many times the usual a measurement may be; what is above it was interrupted.
+const USUAL_MAX: f64 = 1.3;
+
+/// What one sample came to.
+#[derive(Debug)]
+struct Learnt {
+    draw: Draw,
+    stage: Stage,
+    /// Whether the node had its picture.
+    again: bool,
+    raw_bytes: u32,
+    bytes: usize,
+    /// CPU seconds of the node and of what was left here.
+    seconds: [f64; 2],
+}
+
+/// Cuts what stands out to what is usual for a file of that size. The kernel's work for a busy link counts as the time of
+/// whichever thread it interrupts, and of so few measurements some that were hit would decide.
+fn calm(learnt: &mut [Learnt]) {
+    for stage in Stage::ALL {
+        for (again, side) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+            let alike = |one: &Learnt| one.stage == stage && one.again == again && one.raw_bytes > 0;
+            let per_byte = |one: &Learnt| one.seconds[side] / f64::from(one.raw_bytes);
+            let mut usual: Vec<f64> = learnt.iter().filter(|one| alike(one)).map(per_byte).collect();
+            usual.sort_unstable_by(f64::total_cmp);
+            let Some(&middle) = usual.get(usual.len() / 2) else { continue };
+            for one in learnt.iter_mut().filter(|one| alike(one)) {
+                one.seconds[side] = one.seconds[side].min(USUAL_MAX * middle * f64::from(one.raw_bytes));
+            }
+        }
+    }
+}
+
 impl Splitter {
     /// Asks for some samples at every stage and notes what comes.
     pub(super) fn ask_for_some(
@@ -60,7 +95,8 @@ impl Splitter {
         let fetch =
             |(stage, ask): (Stage, StagedAsk)| async move { (stage, ask, client.fetch_staged(&[ask]).await) };
         let (mut scratch, mut out) = (Scratch::new(), vec![0; pipeline.output().bytes()]);
-        let (mut learnt, mut busy, mut bytes, mut trouble) = (0_u64, 0_u64, 0_u64, None);
+        let mut decoded = BTreeSet::new();
+        let (mut learnt, mut busy, mut bytes, mut trouble) = (Vec::new(), 0_u64, 0_u64, None);
         block_on(async {
             let mut came = futures::stream::iter(asks).map(fetch).buffer_unordered(UNDER_WAY);
             while let Some((stage, ask, answer)) = came.next().await {
@@ -86,15 +122,20 @@ impl Splitter {
                 if pipeline.run_from(&mut scratch, draw, stage, &served.bytes, &mut out).is_ok() {
                     let took_ns = thread_cpu_ns() - begin;
                     self.calibration_ns.fetch_add(took_ns + cpu_ns, Relaxed);
-                    let local_s = took_ns as f64 / 1e9;
-                    self.finished_staged(draw, stage, served.bytes.len(), *cpu_ns as f64 / 1e9, local_s);
-                    learnt += 1;
+                    let seconds = [*cpu_ns, took_ns].map(|ns| ns as f64 / 1e9);
+                    let again = is_decoded(stage) && !decoded.insert(served.id);
+                    let raw_bytes = self.raw_bytes(served.id);
+                    learnt.push(Learnt { draw, stage, again, raw_bytes, bytes: served.bytes.len(), seconds });
                 }
             }
         });
         self.lock().calibration_bytes += bytes;
+        calm(&mut learnt);
+        for Learnt { draw, stage, bytes, seconds: [upstream_s, local_s], .. } in &learnt {
+            self.finished_staged(*draw, *stage, *bytes, *upstream_s, *local_s);
+        }
         match trouble {
-            _ if learnt >= MEASURED_MIN => Ok(()),
+            _ if learnt.len() as u64 >= MEASURED_MIN => Ok(()),
             Some(trouble) => Err(format!("the node could not be measured: {trouble}")),
             None if busy > 0 => Err("the node was too busy to be measured".into()),
             None => Err("no sample could be brought to any stage".into()),
@@ -146,5 +187,34 @@ impl Splitter {
             }));
         }
         asks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_interrupted_is_cut_to_what_is_usual() {
+        let one = |stage, again, raw_bytes, micros: [f64; 2]| Learnt {
+            draw: Draw { seed: 0, epoch: 0, sample: SampleId(0) },
+            stage,
+            again,
+            raw_bytes,
+            bytes: 1,
+            seconds: micros.map(|micros| micros / 1e6),
+        };
+        // As measured beside a busy link: most take half a millisecond, some were hit by the kernel's work.
+        let mut learnt: Vec<Learnt> = [472.0, 4_053.0, 465.0, 480.0, 2_793.0, 466.0, 463.0]
+            .map(|micros| one(Stage::Cropped, false, 68_000, [micros, 1.0]))
+            .into();
+        // A file of half the size; and other work, of which nothing can be said by these.
+        learnt.push(one(Stage::Cropped, false, 34_000, [2_000.0, 1.0]));
+        learnt.push(one(Stage::Cropped, true, 68_000, [35.0, 1.0]));
+        learnt.push(one(Stage::Cut, false, 68_000, [1_160.0, 340.0]));
+        calm(&mut learnt);
+        let micros: Vec<f64> = learnt.iter().map(|one| (one.seconds[0] * 1e6).round()).collect();
+        assert_eq!(micros, [472.0, 624.0, 465.0, 480.0, 624.0, 466.0, 463.0, 312.0, 35.0, 1_160.0]);
+        calm(&mut []);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::beside::Beside;
 use super::facts::Pictures;
+use super::link::Rate;
 use super::splitter::Splitter;
 use gristmill_core::SampleId;
 use gristmill_core::split::profile::{Measured, Shape};
@@ -104,12 +105,13 @@ impl Splitter {
     }
 
     /// Takes what an epoch measured. How fast the link is shows only when it was the bottleneck; otherwise it is at
-    /// least that fast.
-    pub(super) fn learn(&self, link: Option<f64>, link_was_tight: bool, accelerator: Option<f64>) {
+    /// least that fast, unless it was busy in bursts only, which say nothing of how fast it is for long.
+    pub(super) fn learn(&self, link: Option<Rate>, link_was_tight: bool, accelerator: Option<f64>) {
         let mut state = self.lock();
         state.link_bytes_per_s = match (state.link_bytes_per_s, link) {
-            (Some(before), Some(now)) if !link_was_tight => Some(before.max(now)),
-            (before, now) => now.or(before),
+            (Some(before), Some(now)) if !now.steady => Some(before),
+            (Some(before), Some(now)) if !link_was_tight => Some(before.max(now.bytes_per_s)),
+            (before, now) => now.map(|rate| rate.bytes_per_s).or(before),
         };
         state.accelerator_samples_per_s = accelerator.or(state.accelerator_samples_per_s);
     }

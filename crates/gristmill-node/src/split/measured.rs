@@ -1,6 +1,6 @@
 //! What the threads of one epoch note about the split: counts, and how fast the link and the consumer are.
 
-use super::link::Link;
+use super::link::{Link, Rate};
 use super::report::{ShortfallUse, SplitReport, StageUse};
 use super::{Shortfall, Staged};
 use gristmill_ops::Stage;
@@ -88,8 +88,8 @@ impl Measured {
         (self.upstream_cpu_ns.load(Relaxed) as f64 / 1e9, bytes)
     }
 
-    pub(super) fn link_bytes_per_s(&self) -> Option<f64> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_s()
+    pub(super) fn link(&self) -> Option<Rate> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).rate()
     }
 
     /// What the consumer takes per second of its own time.

@@ -278,7 +278,7 @@ impl Running {
                 None => undo.took(self.epoch, each_s, false),
             }
         }
-        self.splitter.learn(measured.link_bytes_per_s(), tight, measured.accelerator_samples_per_s());
+        self.splitter.learn(measured.link(), tight, measured.accelerator_samples_per_s());
         self.splitter.learn_beside(self.beside());
     }
 
@@ -316,12 +316,11 @@ impl Running {
         }
         let finished = self.finished.load(Relaxed);
         let taken_s = self.started.elapsed().as_secs_f64() / finished.max(1) as f64;
-        let (link, accelerator) =
-            (self.measured.link_bytes_per_s(), self.measured.accelerator_samples_per_s());
+        let (link, accelerator) = (self.measured.link(), self.measured.accelerator_samples_per_s());
         // What is asked for from now on says nothing of how fast the link is.
         self.splitter.learn(link, true, None);
         self.splitter.learn_beside(self.beside());
-        let link = link.or(self.splitter.lock().link());
+        let link = link.map(|rate| rate.bytes_per_s).or(self.splitter.lock().link());
         let resources = self.splitter.resources(link, accelerator, ready)?;
         let asked = self.asked.load(Relaxed);
         let rest = self.order.get(asked as usize..)?;
@@ -337,8 +336,9 @@ impl Running {
         drop(report);
         *self.unsplit_s.lock().unwrap_or_else(PoisonError::into_inner) = Some(taken_s);
         if self.held == Held::UntilItPays {
+            let from = trial.as_ref().map_or(u64::MAX, Trial::from);
             *self.trial.lock().unwrap_or_else(PoisonError::into_inner) = trial;
-            self.trial_at.store(asked, Relaxed);
+            self.trial_at.store(from, Relaxed);
         }
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = chosen.table;
         Some(())
