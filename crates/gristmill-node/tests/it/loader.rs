@@ -25,16 +25,16 @@ pub(crate) fn photos() -> &'static Path {
     })
 }
 
-fn catalog_of(folder: &Path) -> Arc<Catalog> {
+pub(crate) fn catalog_of(folder: &Path, object: Option<&str>) -> Arc<Catalog> {
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(folder).unwrap());
-    let source = Source { root_url: store.url(), store, object: None, kind: None };
+    let source = Source { root_url: store.url(), store, object: object.map(Into::into), kind: None };
     let draft =
         catalog::build(&source, &BuildOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
     Arc::new(draft.into_catalog().unwrap())
 }
 
 pub(crate) fn data(folder: &Path, options: &StoreOptions) -> Arc<DataSet> {
-    let catalog = catalog_of(folder);
+    let catalog = catalog_of(folder, None);
     let store = open(catalog.source(), options).unwrap();
     Arc::new(DataSet::new(catalog, store, 64 << 20, &|| false).unwrap())
 }

@@ -1,8 +1,9 @@
 //! The steering of a real loader: from a bad start to a good setting, by reasons that hold, with the same batches.
 
-use crate::loader::{data, options, recipe};
+use crate::loader::{catalog_of, data, options, recipe};
 use crate::split::{behind, serve_options};
 use gristmill_core::cache::Policy;
+use gristmill_core::plan::Shape;
 use gristmill_node::client::ClientOptions;
 use gristmill_node::dataset::DataSet;
 use gristmill_node::loader::{Loader, LoaderOptions};
@@ -12,6 +13,7 @@ use gristmill_node::serve::{Hosted, Server};
 use gristmill_node::split::SplitOptions;
 use gristmill_node::steer::{Pins, SteerOptions};
 use gristmill_node::store::{StoreOptions, ThrottleOptions};
+use gristmill_ops::Recipe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,6 +99,35 @@ fn a_slow_link_is_split_before_the_first_epoch_ends() {
     // The trial was that epoch, or goes on in the next.
     assert!(lines.get(1).is_none_or(|line| line.starts_with("epoch 1: split ")), "{lines:?}");
     assert_eq!(train(&make(SteerOptions::default()), 2).0, ids, "what is trained on is the same");
+}
+
+#[test]
+fn small_samples_behind_a_slow_store_are_not_taken_for_a_slow_link() {
+    // A node in front of a store of 2 ms and 3,000 reads per second, which looks like a link of 2.4 MB/s.
+    let folder = tempfile::tempdir().unwrap();
+    let images = [&[0, 0, 8, 3, 0, 0, 3, 232, 0, 0, 0, 28, 0, 0, 0, 28][..], &[7; 784_000]].concat();
+    let labels = [&[0, 0, 8, 1, 0, 0, 3, 232][..], &[1; 1_000]].concat();
+    std::fs::write(folder.path().join("train-images-idx3-ubyte"), images).unwrap();
+    std::fs::write(folder.path().join("train-labels-idx1-ubyte"), labels).unwrap();
+    let throttle =
+        ThrottleOptions { latency_ms: 2, requests_per_s: Some(3_000), ..ThrottleOptions::default() };
+    let slow = StoreOptions { throttle: Some(throttle), ..StoreOptions::default() };
+    let catalog = catalog_of(folder.path(), Some("train-images-idx3-ubyte"));
+    let store = gristmill_node::store::open(catalog.source(), &slow).unwrap();
+    let set = Arc::new(DataSet::new(catalog, store, 0, &|| false).unwrap());
+    let node = Arc::new(Node::new(set, NodeOptions::new(Policy::Foresight, 64 << 10)).unwrap());
+    let server = Server::start(serve_options(), None, vec![Hosted { name: "photos".into(), node }]).unwrap();
+    let set = behind(&server, ClientOptions::default());
+    let steer = SteerOptions { on: true, pins: Pins::default() };
+    let split = SplitOptions { profile_samples: 80, ..SplitOptions::default() };
+    let loading = LoaderOptions { shape: Shape::single(64), reads_in_flight: 64, split, steer, ..options() };
+    let loader = Loader::new(set, Some(&Recipe::preset("mnist").unwrap()), loading).unwrap();
+    let (_, reports) = train(&loader, 3);
+    for report in &reports {
+        let split = report.split.as_ref().unwrap();
+        assert!(split.begun.is_none() && split.wanted == 0, "{split:?}");
+        assert!(report.decisions.iter().all(|one| one.knob != "split"), "{:?}", report.decisions);
+    }
 }
 
 #[test]
