@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 /// How far ahead of its rate the link may be, so that pauses are long enough for the clock.
 const AHEAD: Duration = Duration::from_millis(4);
 
-/// The most that a link may catch up with after a pause that took too long. (A rest is not made up for.)
+/// The most that a link may catch up with after a pause that took too long.
 const BEHIND: Duration = Duration::from_millis(20);
 
 /// What was taken from the link so far.
@@ -16,21 +16,23 @@ pub(super) struct Pace {
     bytes_per_s: Option<u64>,
     /// When all that was taken would have come over a link of that rate.
     due: Instant,
-    /// By how much the last pause was too long.
-    late: Duration,
+    /// By how much the last pause was too long, and when it ended.
+    late: Option<(Duration, Instant)>,
 }
 
 impl Pace {
     pub(super) fn new(bytes_per_s: Option<u64>) -> Pace {
-        Pace { bytes_per_s: bytes_per_s.filter(|rate| *rate > 0), due: Instant::now(), late: Duration::ZERO }
+        Pace { bytes_per_s: bytes_per_s.filter(|rate| *rate > 0), due: Instant::now(), late: None }
     }
 
     /// So many bytes came: how long to wait before the next ones are taken.
     pub(super) fn took(&mut self, bytes: usize) -> Duration {
         let Some(rate) = self.bytes_per_s else { return Duration::ZERO };
         let now = Instant::now();
-        // What came while the last ones were handed out would have been there already, too.
-        let earliest = now.checked_sub(AHEAD + self.late).unwrap_or(now);
+        // A rest is not made up for, but what came while the last ones were handed out would have been there already, too.
+        let near = |&(_, woke): &(Duration, Instant)| now.saturating_duration_since(woke) <= AHEAD;
+        let late = self.late.take().filter(near).map_or(Duration::ZERO, |(late, _)| late);
+        let earliest = now.checked_sub(AHEAD + late).unwrap_or(now);
         self.due = self.due.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate as f64);
         let ahead = self.due.saturating_duration_since(now);
         if ahead > AHEAD { ahead } else { Duration::ZERO }
@@ -38,7 +40,8 @@ impl Pace {
 
     /// The pause is over.
     pub(super) fn paused(&mut self) {
-        self.late = Instant::now().saturating_duration_since(self.due).min(BEHIND);
+        let now = Instant::now();
+        self.late = Some((now.saturating_duration_since(self.due).min(BEHIND), now));
     }
 }
 
@@ -113,14 +116,15 @@ mod tests {
             std::thread::sleep(Duration::from_millis(60));
             let pause = pace.took(50_000).as_secs_f64();
             assert!((0.045..0.051).contains(&pause), "{pause}");
-            // A pause that was much too long is, in part.
-            std::thread::sleep(Duration::from_millis(62));
-            pace.paused();
-            let pause = pace.took(50_000).as_secs_f64();
-            assert!((0.020..0.046).contains(&pause), "{pause}");
-            std::thread::sleep(Duration::from_secs_f64(pause));
+            std::thread::sleep(Duration::from_millis(60));
             pace.paused();
         }
+        // A pause that was much too long is, in part: but for a thread that was away for so long again.
+        pace.took(50_000);
+        std::thread::sleep(Duration::from_millis(65));
+        pace.paused();
+        let pause = pace.took(50_000).as_secs_f64();
+        assert!((0.020..0.051).contains(&pause), "{pause}");
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 
 /// How many times the usual a measurement may be; what is above it was interrupted.
 const USUAL_MAX: f64 = 1.3;
+const CUT_MAX: f64 = 2.5;
 
 /// What one sample came to.
 #[derive(Debug)]
@@ -56,24 +57,32 @@ struct Learnt {
     stage: Stage,
     /// Whether the node had its picture.
     again: bool,
-    raw_bytes: u32,
+    /// What its time may go by: nothing, raw bytes, pixels. None is zero.
+    sizes: [f64; 3],
     bytes: usize,
     /// CPU seconds of the node and of what was left here.
     seconds: [f64; 2],
 }
 
-/// Cuts what stands out to what is usual for a file of that size. The kernel's work for a busy link counts as the time of
-/// whichever thread it interrupts, and of so few measurements some that were hit would decide.
+/// Cuts what stands out to what is usual: for any file, for one of so many bytes, or for one of so many pixels, whichever is
+/// most. The kernel's work for a busy link counts as the time of whichever thread it interrupts, and of so few measurements
+/// some that were hit would decide.
 fn calm(learnt: &mut [Learnt]) {
     for stage in Stage::ALL {
         for (again, side) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
-            let alike = |one: &Learnt| one.stage == stage && one.again == again && one.raw_bytes > 0;
-            let per_byte = |one: &Learnt| one.seconds[side] / f64::from(one.raw_bytes);
-            let mut usual: Vec<f64> = learnt.iter().filter(|one| alike(one)).map(per_byte).collect();
-            usual.sort_unstable_by(f64::total_cmp);
-            let Some(&middle) = usual.get(usual.len() / 2) else { continue };
-            for one in learnt.iter_mut().filter(|one| alike(one)) {
-                one.seconds[side] = one.seconds[side].min(USUAL_MAX * middle * f64::from(one.raw_bytes));
+            let alike = |one: &&Learnt| one.stage == stage && one.again == again;
+            let middle = |of: usize| {
+                let mut usual: Vec<f64> =
+                    learnt.iter().filter(alike).map(|one| one.seconds[side] / one.sizes[of]).collect();
+                usual.sort_unstable_by(f64::total_cmp);
+                usual.get(usual.len() / 2).copied().unwrap_or(0.0)
+            };
+            let middles = [middle(0), middle(1), middle(2)];
+            // How much of a file is cut goes by the crop.
+            let most = if stage == Stage::Cut { CUT_MAX } else { USUAL_MAX };
+            for one in learnt.iter_mut().filter(|one| alike(&&**one)) {
+                let usual = one.sizes.iter().zip(middles).map(|(size, middle)| size * middle);
+                one.seconds[side] = one.seconds[side].min(most * usual.fold(0.0, f64::max));
             }
         }
     }
@@ -124,8 +133,11 @@ impl Splitter {
                     self.calibration_ns.fetch_add(took_ns + cpu_ns, Relaxed);
                     let seconds = [*cpu_ns, took_ns].map(|ns| ns as f64 / 1e9);
                     let again = is_decoded(stage) && !decoded.insert(served.id);
-                    let raw_bytes = self.raw_bytes(served.id);
-                    learnt.push(Learnt { draw, stage, again, raw_bytes, bytes: served.bytes.len(), seconds });
+                    let raw_bytes = self.raw_bytes(served.id).max(1);
+                    let facts = self.lock().pictures.of(served.id, raw_bytes);
+                    let pixels = (f64::from(facts.width) * f64::from(facts.height)).max(1.0);
+                    let sizes = [1.0, raw_bytes.into(), pixels];
+                    learnt.push(Learnt { draw, stage, again, sizes, bytes: served.bytes.len(), seconds });
                 }
             }
         });
@@ -196,25 +208,28 @@ mod tests {
 
     #[test]
     fn what_was_interrupted_is_cut_to_what_is_usual() {
-        let one = |stage, again, raw_bytes, micros: [f64; 2]| Learnt {
+        let one = |stage, again, size: f64, micros: [f64; 2]| Learnt {
             draw: Draw { seed: 0, epoch: 0, sample: SampleId(0) },
             stage,
             again,
-            raw_bytes,
+            sizes: [1.0, size, size],
             bytes: 1,
             seconds: micros.map(|micros| micros / 1e6),
         };
         // As measured beside a busy link: most take half a millisecond, some were hit by the kernel's work.
         let mut learnt: Vec<Learnt> = [472.0, 4_053.0, 465.0, 480.0, 2_793.0, 466.0, 463.0]
-            .map(|micros| one(Stage::Cropped, false, 68_000, [micros, 1.0]))
+            .map(|micros| one(Stage::Cropped, false, 68e3, [micros, 1.0]))
             .into();
-        // A file of half the size; and other work, of which nothing can be said by these.
-        learnt.push(one(Stage::Cropped, false, 34_000, [2_000.0, 1.0]));
-        learnt.push(one(Stage::Cropped, true, 68_000, [35.0, 1.0]));
-        learnt.push(one(Stage::Cut, false, 68_000, [1_160.0, 340.0]));
+        // Files of other sizes; what is left of them is the same for all. And other work, of which these say nothing.
+        learnt.push(one(Stage::Cropped, false, 136e3, [960.0, 1.0]));
+        learnt.push(one(Stage::Cropped, false, 6.8e3, [80.0, 1.0]));
+        learnt.push(one(Stage::Cropped, true, 68e3, [35.0, 1.0]));
+        learnt.extend([500.0, 900.0, 9_000.0].map(|micros| one(Stage::Cut, false, 68e3, [micros, 340.0])));
         calm(&mut learnt);
         let micros: Vec<f64> = learnt.iter().map(|one| (one.seconds[0] * 1e6).round()).collect();
-        assert_eq!(micros, [472.0, 624.0, 465.0, 480.0, 624.0, 466.0, 463.0, 312.0, 35.0, 1_160.0]);
+        let cropped = [472.0, 624.0, 465.0, 480.0, 624.0, 466.0, 463.0, 960.0, 80.0, 35.0];
+        assert_eq!(micros, [&cropped[..], &[500.0, 900.0, 2_250.0]].concat());
+        assert!(learnt[..10].iter().all(|one| (one.seconds[1] - 1e-6).abs() < 1e-12), "{learnt:?}");
         calm(&mut []);
     }
 }

@@ -21,8 +21,8 @@ const ROLES: Roles =
 /// have more.
 const EPOCHS: u32 = 8;
 
-/// A form that saves, but fewer bytes, is none of ours: a request takes more than that beside its bytes, and where samples are
-/// so small it is the store behind the node that is waited for, whose rate looks like a link's.
+/// A form that saves, but fewer bytes, is none of ours unless somebody said how fast the link is: where samples are so small it
+/// is requests that take the time, or the store behind the node, whose rate looks like a link's.
 const SAVED_LEAST: f64 = 1_024.0;
 
 /// What is known when it is decided.
@@ -34,8 +34,8 @@ struct Known {
     beside_s: [f64; 2],
     /// Bytes of pictures that the node may still keep.
     room: u64,
-    /// Whether the decision is ours.
-    ours: bool,
+    /// Whether the decision is ours, and how fast the link is was measured.
+    doubts: bool,
     /// Whether what is here may come prepared all the same: decoding it every time can take longer.
     past: bool,
 }
@@ -97,7 +97,7 @@ impl Splitter {
             same_machine: state.same_machine,
             beside_s: if self.is_ours() { state.beside_s() } else { [0.0; 2] },
             room: state.pixels.free_bytes(),
-            ours: self.is_ours(),
+            doubts: self.is_ours() && self.options.link_bytes_per_s.is_none(),
             past: self.is_ours() && self.set.upstream().is_some() && self.set.held().is_none(),
         };
         drop(state);
@@ -211,7 +211,7 @@ impl Splitter {
                 // The node would send it raw, or it is not worth asking for.
                 let no_smaller = matches!(stage, Stage::Cut | Stage::Packed) && bytes >= f64::from(raw_bytes);
                 let saved = f64::from(raw_bytes) - bytes;
-                let little = known.ours && saved > 0.0 && saved < SAVED_LEAST;
+                let little = known.doubts && saved > 0.0 && saved < SAVED_LEAST;
                 let pointless = no_smaller || little && !all_the_same;
                 if !(pointless || stage == Stage::Cut && !can_cut) {
                     let part = parts.get(at).copied().filter(|part| *part < 1.0 && is_decoded(stage));

@@ -108,11 +108,45 @@ impl Splitter {
     /// least that fast, unless it was busy in bursts only, which say nothing of how fast it is for long.
     pub(super) fn learn(&self, link: Option<Rate>, link_was_tight: bool, accelerator: Option<f64>) {
         let mut state = self.lock();
-        state.link_bytes_per_s = match (state.link_bytes_per_s, link) {
-            (Some(before), Some(now)) if !now.steady => Some(before),
-            (Some(before), Some(now)) if !link_was_tight => Some(before.max(now.bytes_per_s)),
-            (before, now) => now.map(|rate| rate.bytes_per_s).or(before),
-        };
+        state.link_rate = now_known(state.link_rate, link, link_was_tight);
         state.accelerator_samples_per_s = accelerator.or(state.accelerator_samples_per_s);
+    }
+}
+
+/// What is known of a link, after another epoch.
+fn now_known(before: Option<Rate>, now: Option<Rate>, tight: bool) -> Option<Rate> {
+    let (Some(was), Some(is)) = (before, now) else { return now.or(before) };
+    let slower = is.bytes_per_s < was.bytes_per_s;
+    let believed = match (was.steady, is.steady) {
+        (false, true) => true,
+        // Bursts can only say that it is slower.
+        (true, false) => tight && slower,
+        _ => tight || !slower,
+    };
+    Some(if believed { is } else { was })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_link_gives_for_long_counts_for_more_than_bursts() {
+        let rate = |bytes_per_s, steady| Some(Rate { bytes_per_s, steady });
+        for (before, now, tight, known) in [
+            (None, rate(1.0, false), true, rate(1.0, false)),
+            (rate(2.0, true), None, true, rate(2.0, true)),
+            // It was the limit, or it was not and is at least as fast as before.
+            (rate(2.0, true), rate(1.0, true), true, rate(1.0, true)),
+            (rate(2.0, true), rate(1.0, true), false, rate(2.0, true)),
+            (rate(2.0, true), rate(3.0, true), false, rate(3.0, true)),
+            // Bursts after rests look like a faster link.
+            (rate(2.0, true), rate(3.0, false), false, rate(2.0, true)),
+            (rate(2.0, true), rate(3.0, false), true, rate(2.0, true)),
+            (rate(2.0, true), rate(1.0, false), true, rate(1.0, false)),
+            (rate(2.0, false), rate(1.0, true), false, rate(1.0, true)),
+        ] {
+            assert_eq!(now_known(before, now, tight), known, "{before:?} {now:?} {tight}");
+        }
     }
 }

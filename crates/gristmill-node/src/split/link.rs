@@ -10,6 +10,10 @@ const BUSY_READS: usize = 3;
 
 /// How long after a rest what was saved up may come.
 const BURST: Duration = Duration::from_millis(30);
+/// What came later than that counts alone if it took so long at least, and was so large a part of all: else it may be what
+/// came after somebody stalled.
+const STEADY_LEAST: Duration = Duration::from_millis(100);
+const STEADY_PART: u64 = 8;
 
 /// How fast the link was.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,8 +81,11 @@ impl Link {
 
     /// How fast it was; none if too little came to say.
     pub(super) fn rate(&self) -> Option<Rate> {
-        let rate = |came: &Came, steady| came.bytes_per_s().map(|bytes_per_s| Rate { bytes_per_s, steady });
-        rate(&self.steady, true).or_else(|| rate(&self.in_bursts, false))
+        let (bytes, time) =
+            (self.steady.bytes + self.in_bursts.bytes, self.steady.time + self.in_bursts.time);
+        let steady = self.steady.time >= STEADY_LEAST && self.steady.bytes >= bytes / STEADY_PART;
+        let came = if steady { &self.steady } else { &Came { bytes, time } };
+        came.bytes_per_s().map(|bytes_per_s| Rate { bytes_per_s, steady })
     }
 }
 
@@ -124,6 +131,23 @@ mod tests {
         let (long, short) = (rate(100), rate(20));
         assert!((long.bytes_per_s - 1e6).abs() < 1e4 && long.steady, "{long:?}");
         assert!(short.bytes_per_s > 1.3e6 && !short.steady, "nothing else is known: {short:?}");
+    }
+
+    #[test]
+    fn a_stall_is_not_the_rate_of_a_link() {
+        let (mut link, start) = (Link::new(), Instant::now());
+        // A hundred windows of 6 MB, each in 6 ms; once the node took a fifth of a second for one.
+        for window in 0..100_u64 {
+            let begin = start + Duration::from_millis(window * 300);
+            let stall = if window == 40 { 200 } else { 0 };
+            (1..=64).for_each(|under_way| _ = link.asked(under_way, begin));
+            for left in (0..64_u64).rev() {
+                let at = begin + Duration::from_millis(stall) + Duration::from_micros((64 - left) * 100);
+                link.came(100_000, left as usize, at);
+            }
+        }
+        let rate = link.rate().unwrap();
+        assert!(!rate.steady && rate.bytes_per_s > 7e8, "{rate:?}");
     }
 
     /// Answers that come in bursts: eight at once, every 80 ms, and then eight more are asked for.

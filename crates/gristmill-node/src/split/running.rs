@@ -320,7 +320,7 @@ impl Running {
         // What is asked for from now on says nothing of how fast the link is.
         self.splitter.learn(link, true, None);
         self.splitter.learn_beside(self.beside());
-        let link = link.map(|rate| rate.bytes_per_s).or(self.splitter.lock().link());
+        let link = self.splitter.lock().link();
         let resources = self.splitter.resources(link, accelerator, ready)?;
         let asked = self.asked.load(Relaxed);
         let rest = self.order.get(asked as usize..)?;

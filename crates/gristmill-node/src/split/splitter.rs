@@ -6,6 +6,7 @@
 
 use super::beside::Beside;
 use super::facts::{Pictures, Pixels};
+use super::link::Rate;
 use super::running::{Running, Table};
 use super::strata::Strata;
 use super::undo::Undo;
@@ -71,7 +72,7 @@ pub(super) struct State {
     pub(super) seen: Vec<u32>,
     pub(super) calibration: Calibration,
     pub(super) calibration_bytes: u64,
-    pub(super) link_bytes_per_s: Option<f64>,
+    pub(super) link_rate: Option<Rate>,
     /// The same as somebody saw it who looked, for as long as no epoch kept it busy.
     link_looked_at: Option<f64>,
     pub(super) accelerator_samples_per_s: Option<f64>,
@@ -99,7 +100,7 @@ pub(super) enum Calibration {
 impl State {
     /// Bytes per second of the link, if anybody knows.
     pub(super) fn link(&self) -> Option<f64> {
-        self.link_bytes_per_s.or(self.link_looked_at)
+        self.link_rate.map(|rate| rate.bytes_per_s).or(self.link_looked_at)
     }
 
     /// What is left of the cores that threads can use, where the node is on this machine. Published policies count what
@@ -167,7 +168,7 @@ impl Splitter {
             seen: Vec::new(),
             calibration: Calibration::Not,
             calibration_bytes: 0,
-            link_bytes_per_s: None,
+            link_rate: None,
             link_looked_at: None,
             undo: Undo::default(),
             accelerator_samples_per_s: None,
