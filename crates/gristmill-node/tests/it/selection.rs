@@ -216,6 +216,8 @@ fn ranks_that_share_what_they_heard_select_as_one() {
         assert_eq!(both, one);
         let bold = ranks[0].chosen().unwrap().reason.contains("no batch norm");
         assert_eq!(bold, epoch > 2, "epoch {epoch}");
+        let watched = ranks.each_ref().map(|choice| choice.chosen().unwrap().probe.is_some());
+        assert_eq!(watched, [(1..4).contains(&epoch); 2], "epoch {epoch}: said by one, known to all");
         let early = ranks[0].decide(epoch + 1, Shape::single(10), true).unwrap_err();
         assert!(early.to_string().contains("not shared"), "{early}");
         let packs: Vec<Vec<u8>> = ranks.iter().map(Choice::pending).collect();

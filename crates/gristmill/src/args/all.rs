@@ -45,7 +45,7 @@ pub(crate) struct CompareAllArgs {
     /// b: time before the first byte of each read
     #[arg(long, value_name = "MS", default_value_t = 5)]
     pub(crate) latency_ms: u64,
-    /// Samples per second that the pretended accelerator of a job takes [default: 4000 in a and c, 8000 in b, d and e]
+    /// Samples per second that the pretended accelerator of a job takes [default: 4000 in c, else 8000]
     #[arg(long, value_name = "N")]
     pub(crate) accelerator: Option<f64>,
     /// d: widths of the hidden layers of the second job's model
