@@ -14,8 +14,9 @@ A method may carry options of its selection: bucket:relax=0.2:recall=off; norm=p
 which otherwise goes by the weights of samples (loader.weigh). `fewer` is the honest control: uniform
 training with its epochs cut to what `weighted` cost; a selection that does not beat it selects nothing of worth.
 
-Seeds take turns, each over all methods. Every finished training is kept in bench/work, so that the same command goes
-on where it was stopped (--fresh begins anew, as is right after a change of the engine); Ctrl-C prints what there is.
+Seeds take turns, each over all methods; --workers 2 trains two at a time. Every finished training is kept in
+bench/work, so that the same command goes on where it was stopped (--fresh begins anew, as is right after a change of
+the engine); Ctrl-C prints what there is.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ import hashlib
 import json
 import platform
 import shlex
-import statistics
 import sys
-import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ from models import MODELS
 from pictures import WORK
 from selection_data import HOLDOUT_SAMPLES, prepare
 from selection_report import BASE, rows, svg, text
-from selection_train import Plan, Reading, Selection, train
+from selection_run import Epochs, Job, run
+from selection_train import Plan, Reading, Selection
 
 FEWER = "fewer"
 #: Of the smallest set there is, CIFAR-10, half remains.
@@ -142,51 +143,6 @@ class State:
             file.write(json.dumps(reading.values()) + "\n")
 
 
-class Progress:
-    """What runs and how long the rest takes, on stderr: a line that changes, or plain lines without a terminal."""
-
-    def __init__(self, state: State, jobs: list[tuple[int, Method]]) -> None:
-        self.state = state
-        self.jobs = jobs
-        self.live = sys.stderr.isatty()
-        self.started = time.monotonic()
-
-    def expected_s(self, method: str) -> float:
-        """How long one training of this method takes, by those that are finished; 0 while none is."""
-        own = [r.wall_s for r in self.state.readings if r.method == method]
-        every = [r.wall_s for r in self.state.readings]
-        return statistics.mean(own or every) if every else 0.0
-
-    def left(self, place: int, done_share: float) -> str:
-        """The remaining time in words."""
-        seconds = sum(self.expected_s(method.name) for _, method in self.jobs[place + 1 :])
-        seconds += self.expected_s(self.jobs[place][1].name) * (1 - done_share)
-        if seconds == 0:
-            return "remaining time not known yet"
-        minutes = seconds / 60
-        return f"about {minutes:.0f} min left" if minutes < 100 else f"about {minutes / 60:.1f} h left"
-
-    def begin(self, place: int) -> None:
-        """A training starts."""
-        seed, method = self.jobs[place]
-        self.shown = f"[{place + 1}/{len(self.jobs)}] seed {seed} {method.name}"
-        if not self.live:
-            print(f"{self.shown}: starts, {self.left(place, 0.0)}", file=sys.stderr, flush=True)
-
-    def epoch(self, place: int, done: int, epochs: int) -> None:
-        """One of its epochs is over."""
-        if self.live:
-            line = f"{self.shown}: epoch {done} of {epochs}, {self.left(place, done / epochs)}"
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-    def end(self, reading: Reading, samples: int) -> None:
-        """It is over."""
-        start = "\r\x1b[K" if self.live else ""
-        passes = reading.trained / samples
-        line = f"accuracy {100 * reading.accuracy:.2f} %, {passes:.1f} passes over the data, {reading.cpu_s:.0f} CPU s"
-        print(f"{start}{self.shown}: {line}", file=sys.stderr, flush=True)
-
-
 def weighted_before(names: list[str]) -> str:
     """The `weighted`, perhaps with options, whose cost `fewer` is cut to: the first one before it."""
     for name in names[: names.index(FEWER)]:
@@ -195,32 +151,18 @@ def weighted_before(names: list[str]) -> str:
     raise SystemExit("fewer needs weighted before it: its epochs are cut to what weighted cost")
 
 
-def fewer_epochs(plan: Plan, state: State, methods: list[Method], seed: int) -> int:
-    """How many uniform epochs cost what `weighted` cost with this seed."""
-    weighted = state.find(weighted_before([method.name for method in methods]), seed)
-    assert weighted is not None, "methods are trained in their order"
-    return max(1, min(plan.epochs, round(weighted.trained / plan.data.samples)))
+def epochs_of(plan: Plan, methods: list[Method]) -> Epochs:
+    """How many epochs a training has: all, but of `fewer` as many as cost what `weighted` cost with this seed."""
+    names = [method.name for method in methods]
+    weighted = weighted_before(names) if FEWER in names else None
 
+    def of(job: Job, readings: Sequence[Reading]) -> int | None:
+        if job.method != FEWER:
+            return plan.epochs
+        found = next((r for r in readings if (r.method, r.seed) == (weighted, job.seed)), None)
+        return max(1, min(plan.epochs, round(found.trained / plan.data.samples))) if found else None
 
-def run(plan: Plan, methods: list[Method], seeds: int, state: State) -> bool:
-    """Trains everything that is not there yet; False if it was interrupted."""
-    jobs = [(s, m) for s in range(seeds) for m in methods if state.find(m.name, s) is None]
-    progress = Progress(state, jobs)
-    try:
-        for place, (seed, method) in enumerate(jobs):
-            progress.begin(place)
-            epochs = fewer_epochs(plan, state, methods, seed) if method.name == FEWER else plan.epochs
-
-            def told(done: int, of: int, place: int = place) -> None:
-                progress.epoch(place, done, of)
-
-            reading = train(plan, method.name, method.selection, method.families, seed, epochs, told)
-            state.add(reading)
-            progress.end(reading, plan.data.samples)
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
-        return False
-    return True
+    return of
 
 
 def arguments() -> argparse.Namespace:
@@ -231,6 +173,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", help=f"separated by commas (default: {','.join(METHODS)})")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch and of the loader (default 1)")
+    parser.add_argument("--workers", type=int, default=1, help="trainings at a time, a process each (default 1)")
     parser.add_argument("--throttle", type=int, default=0, metavar="BYTES_PER_S", help="read from a store this slow")
     parser.add_argument(
         "--holdout",
@@ -249,7 +192,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="write command, machine and table to this file too")
     parser.add_argument("--svg", type=Path, help="draw accuracy against speed-up into this file")
     args = parser.parse_args()
-    for name in ("epochs", "seeds", "threads"):
+    for name in ("epochs", "seeds", "threads", "workers"):
         if getattr(args, name) < 1:
             parser.error(f"--{name} must be at least 1")
     if not 0 <= args.mislabel < 1:
@@ -268,14 +211,17 @@ def main() -> None:
     asked = args.methods.split(",") if args.methods else SWEEP if args.sweep else list(METHODS)
     methods = [method_of(name) for name in dict.fromkeys([BASE, *asked])]
     names = [method.name for method in methods]
-    if FEWER in names:
-        weighted_before(names)
-    torch.set_num_threads(args.threads)
     args.holdout = args.holdout or (HOLDOUT_SAMPLES if args.sweep else 0)
     data = prepare(args.data, args.holdout, args.mislabel, args.plain)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
     state = State(plan, args.fresh)
-    finished = run(plan, methods, args.seeds, state)
+    jobs = [
+        Job(method.name, method.selection, method.families, seed)
+        for seed in range(args.seeds)
+        for method in methods
+        if state.find(method.name, seed) is None
+    ]
+    finished = run(plan, jobs, args.workers, state.readings, epochs_of(plan, methods), state.add)
 
     readings = [reading for reading in state.readings if reading.seed < args.seeds]
     table = rows(readings, names, data.samples, plan.epochs)
@@ -288,7 +234,8 @@ def main() -> None:
         f"command: python bench/selection.py {shlex.join(sys.argv[1:])}",
         f"{data.name}, {data.samples:,} training samples, {args.model}, {plan.epochs} epochs{shown_as}, "
         f"judged by {judge}",
-        f"{platform.machine()}, {args.threads} thread(s), torch {torch.__version__}, gristmill {gristmill.__version__}",
+        f"{platform.machine()}, {args.threads} thread(s), {args.workers} training(s) at a time, "
+        f"torch {torch.__version__}, gristmill {gristmill.__version__}",
         "" if finished else "interrupted: not every method has every seed",
         text(table),
     ]
