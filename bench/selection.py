@@ -106,7 +106,7 @@ def method_of(asked: str) -> Method:
 class State:
     """Finished trainings, kept as lines of a file that belongs to one set-up."""
 
-    def __init__(self, plan: Plan, fresh: bool) -> None:
+    def __init__(self, plan: Plan, workers: int, fresh: bool) -> None:
         # What a reading depends on, apart from its method and seed; the data's place does not matter.
         parts = {
             "data": str(plan.data.train.name),
@@ -118,6 +118,7 @@ class State:
             "throttle": plan.throttle_bytes_per_s,
             "version": gristmill.__version__,
             **({"plain": True} if plan.data.plain else {}),
+            **({"workers": workers} if workers > 1 else {}),
         }
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
         self.path = WORK / f"selection-{plan.data.train.name}-{plan.model}-{plan.epochs}-{digest}.jsonl"
@@ -214,7 +215,7 @@ def main() -> None:
     args.holdout = args.holdout or (HOLDOUT_SAMPLES if args.sweep else 0)
     data = prepare(args.data, args.holdout, args.mislabel, args.plain)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
-    state = State(plan, args.fresh)
+    state = State(plan, args.workers, args.fresh)
     jobs = [
         Job(method.name, method.selection, method.families, seed)
         for seed in range(args.seeds)

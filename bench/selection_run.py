@@ -69,7 +69,7 @@ class Progress:
 
     def show(self, waiting: Iterable[Job], running: Sequence[Running]) -> None:
         """What runs now."""
-        if self.live:
+        if self.live and running:
             shown = ", ".join(f"{one.job.title} {one.done}/{one.epochs}" for one in running)
             line = f"[{self.finished}/{self.jobs}] {shown}; {self.left(waiting, running)}"
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
@@ -139,8 +139,11 @@ def _train(plan: Plan, job: Job, epochs: int, mouth: Connection[Any, Any]) -> No
     """One training, in its own process."""
     torch.set_num_threads(plan.threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def told(done: int, _of: int) -> None:
+        mouth.send(done)
+
     try:
-        told: Callable[[int, int], None] = lambda done, _: mouth.send(done)  # noqa: E731
         mouth.send(train(plan, job.method, job.selection, job.families, job.seed, epochs, told))
     except KeyboardInterrupt:
         os._exit(130)
