@@ -15,13 +15,14 @@ which otherwise goes by the weights of samples (loader.weigh). `fewer` is the ho
 training with its epochs cut to what `weighted` cost; a selection that does not beat it selects nothing of worth.
 
 Seeds take turns, each over all methods; --workers 2 trains two at a time. Every finished training is kept in
-bench/work, so that the same command goes on where it was stopped (--fresh begins anew, as is right after a change of
-the engine); Ctrl-C prints what there is.
+bench/work, so that the same command goes on where it was stopped (another build of the engine begins anew by itself,
+--fresh in any case); Ctrl-C prints what there is.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import platform
@@ -41,6 +42,7 @@ from selection_report import BASE, rows, svg, text
 from selection_run import Epochs, Job, run
 from selection_train import Plan, Reading, Selection
 
+HERE = Path(__file__).parent
 FEWER = "fewer"
 #: Of the smallest set there is, CIFAR-10, half remains.
 HOLDOUT_MOST = 25_000
@@ -103,6 +105,17 @@ def method_of(asked: str) -> Method:
     return Method(asked, values, families)
 
 
+@functools.cache
+def build() -> str:
+    """Which engine and which training code this is: readings of two of them are not put into one table."""
+    package = Path(gristmill.__file__).parent
+    code = [*package.glob("*.py"), *package.glob("_gristmill*.so"), HERE / "models.py", HERE / "selection_train.py"]
+    digest = hashlib.sha256()
+    for path in sorted(code, key=lambda path: path.name):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:8]
+
+
 class State:
     """Finished trainings, kept as lines of a file that belongs to one set-up."""
 
@@ -116,7 +129,7 @@ class State:
             "training": {key: value for key, value in asdict(plan.training).items() if key not in ("make", "proxy")},
             "threads": plan.threads,
             "throttle": plan.throttle_bytes_per_s,
-            "version": gristmill.__version__,
+            "build": build(),
             **({"plain": True} if plan.data.plain else {}),
             **({"workers": workers} if workers > 1 else {}),
         }
@@ -188,7 +201,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sweep", action="store_true", help="compare constants of the methods; implies --holdout")
     parser.add_argument("--plain", action="store_true", help="CIFAR-10 as it is, without random crops and flips")
     parser.add_argument("--mislabel", type=float, default=0.0, metavar="SHARE", help="flip this share of the labels")
-    parser.add_argument("--fresh", action="store_true", help="forget kept trainings, as after a change of the engine")
+    parser.add_argument("--fresh", action="store_true", help="forget kept trainings")
     parser.add_argument("--json", action="store_true", help="print a JSON line per method instead of the table")
     parser.add_argument("--out", type=Path, help="write command, machine and table to this file too")
     parser.add_argument("--svg", type=Path, help="draw accuracy against speed-up into this file")
@@ -236,7 +249,7 @@ def main() -> None:
         f"{data.name}, {data.samples:,} training samples, {args.model}, {plan.epochs} epochs{shown_as}, "
         f"judged by {judge}",
         f"{platform.machine()}, {args.threads} thread(s), {args.workers} training(s) at a time, "
-        f"torch {torch.__version__}, gristmill {gristmill.__version__}",
+        f"torch {torch.__version__}, gristmill {gristmill.__version__} (build {build()})",
         "" if finished else "interrupted: not every method has every seed",
         text(table),
     ]

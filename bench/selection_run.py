@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
+from gristmill.errors import ConfigError
 from selection_train import Plan, Reading, Selection, train
 
 MINUTES_TO_HOURS = 100
+LINE_EVERY_S = 60
 
 
 @dataclass(frozen=True)
@@ -45,36 +48,44 @@ Epochs = Callable[[Job, Sequence[Reading]], int | None]
 
 
 class Progress:
-    """What runs and how long the rest takes, on stderr: a line that changes, or plain lines without a terminal."""
+    """What runs and how long the rest takes, on stderr: a line that changes, or a line a minute without a terminal."""
 
     def __init__(self, readings: list[Reading], jobs: int, workers: int) -> None:
         self.readings, self.jobs, self.workers = readings, jobs, workers
         self.finished = 0
         self.live = sys.stderr.isatty()
+        self.shown_s = time.monotonic()
 
-    def expected_s(self, job: Job) -> float:
-        """How long this training takes, by those that are finished; 0 while none is."""
+    def expected_s(self, job: Job, running: Sequence[Running]) -> float:
+        """How long this training takes, by its method's finished ones, else by all; 0 while nothing is known."""
         own = [reading.wall_s for reading in self.readings if reading.method == job.method]
         every = [reading.wall_s for reading in self.readings]
-        return statistics.mean(own or every) if every else 0.0
+        every += [one.elapsed_s / one.done_share for one in running if one.done]
+        return statistics.mean(own or every) if own or every else 0.0
 
-    def left(self, waiting: Iterable[Job], running: Iterable[Running]) -> str:
+    def left(self, waiting: Iterable[Job], running: Sequence[Running]) -> str:
         """The remaining time in words."""
-        seconds = sum(self.expected_s(job) for job in waiting)
-        seconds += sum(self.expected_s(one.job) * (1 - one.done_share) for one in running)
+        seconds = sum(self.expected_s(job, running) for job in waiting)
+        for one in running:
+            whole = one.elapsed_s / one.done_share if one.done else self.expected_s(one.job, running)
+            seconds += max(0.0, whole - one.elapsed_s)
         minutes = seconds / self.workers / 60
-        if minutes == 0:
+        if seconds == 0:
             return "remaining time not known yet"
         return f"about {minutes:.0f} min left" if minutes < MINUTES_TO_HOURS else f"about {minutes / 60:.1f} h left"
 
-    def show(self, waiting: Iterable[Job], running: Sequence[Running]) -> None:
+    def show(self, waiting: Sequence[Job], running: Sequence[Running]) -> None:
         """What runs now."""
-        if self.live and running:
-            shown = ", ".join(f"{one.job.title} {one.done}/{one.epochs}" for one in running)
-            line = f"[{self.finished}/{self.jobs}] {shown}; {self.left(waiting, running)}"
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if not running or not (self.live or now - self.shown_s >= LINE_EVERY_S):
+            return
+        self.shown_s = now
+        shown = ", ".join(f"{one.job.title} {one.done}/{one.epochs}" for one in running)
+        line = f"[{self.finished}/{self.jobs}] {shown}; {self.left(waiting, running)}"
+        start, end = ("\r\x1b[K", "") if self.live else ("", "\n")
+        print(f"{start}{line}", end=end, file=sys.stderr, flush=True)
 
-    def begin(self, job: Job, waiting: Iterable[Job], running: Sequence[Running]) -> None:
+    def begin(self, job: Job, waiting: Sequence[Job], running: Sequence[Running]) -> None:
         """A training starts."""
         if not self.live:
             line = f"[{self.finished}/{self.jobs}] {job.title}: starts, {self.left(waiting, running)}"
@@ -94,6 +105,7 @@ class Running:
 
     def __init__(self, plan: Plan, job: Job, epochs: int) -> None:
         self.job, self.epochs, self.done = job, epochs, 0
+        self.begun_s = time.monotonic()
         # Processes with threads cannot be forked.
         context = multiprocessing.get_context("spawn")
         self.ear, mouth = context.Pipe(duplex=False)
@@ -101,6 +113,11 @@ class Running:
         self.process.start()
         # Only the training holds this end now, so that its death is heard.
         mouth.close()
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long it runs."""
+        return time.monotonic() - self.begun_s
 
     @property
     def done_share(self) -> float:
@@ -147,6 +164,8 @@ def _train(plan: Plan, job: Job, epochs: int, mouth: Connection[Any, Any]) -> No
         mouth.send(train(plan, job.method, job.selection, job.families, job.seed, epochs, told))
     except KeyboardInterrupt:
         os._exit(130)
+    except ConfigError as error:
+        mouth.send(str(error))
     except Exception:
         mouth.send(traceback.format_exc())
 

@@ -115,23 +115,18 @@ class Learning(Chooser):
             self._look(logits)
             log_p = torch.log_softmax(logits.detach().float(), 1)
             self._tell(log_p, _losses(log_p, labels), labels, batch.ids)
-        elif per_sample_loss is not None:
-            each = per_sample_loss.detach().float()
-            if each.shape != (len(batch.ids),):
-                raise ConfigError(f"per_sample_loss has shape {tuple(each.shape)} for {len(batch.ids)} samples")
+        else:
+            each = _per_sample(batch, per_sample_loss)
             p_true = torch.exp(-each.clamp(min=0))
             self._send(batch.ids, torch.stack([p_true, 1 - p_true, each]), classified=False)
 
     def keep(self, batch: Any, per_sample_loss: torch.Tensor) -> torch.Tensor:
         """Which samples of a batch that was just forwarded are to be trained on: all but for ``biggest-loser``."""
-        count = len(batch.ids)
-        if per_sample_loss.shape != (count,):
-            raise ConfigError(f"per_sample_loss has shape {tuple(per_sample_loss.shape)} for {count} samples")
+        each = _per_sample(batch, per_sample_loss)
         if self._choice is None:
-            return torch.ones(count, dtype=torch.bool)
+            return torch.ones(len(each), dtype=torch.bool)
         self._heard = True  # losses are what it goes by
-        losses = per_sample_loss.detach().float().cpu().numpy().tobytes()
-        kept = self._choice.keep(batch.ids.cpu().numpy().tobytes(), losses)
+        kept = self._choice.keep(batch.ids.cpu().numpy().tobytes(), each.cpu().numpy().tobytes())
         return torch.frombuffer(bytearray(kept), dtype=torch.bool)
 
     def _check(self, logits: torch.Tensor, batch: Any) -> torch.Tensor:
@@ -177,6 +172,16 @@ class Learning(Chooser):
 
     def _take(self, ids: torch.Tensor, columns: torch.Tensor, classified: bool) -> None:
         self._hear(ids.cpu().numpy().tobytes(), columns.contiguous().numpy().tobytes(), classified)
+
+
+def _per_sample(batch: Any, per_sample_loss: Any) -> torch.Tensor:
+    """A loss for each sample of a batch, without its graph; an error if the two do not go together."""
+    if not isinstance(per_sample_loss, torch.Tensor) or not hasattr(batch, "ids"):
+        kinds = f"a {type(batch).__name__} and a {type(per_sample_loss).__name__}"
+        raise ConfigError(f"{kinds} were given: it takes the loader's batch and per_sample_loss, a tensor")
+    if per_sample_loss.shape != (len(batch.ids),):
+        raise ConfigError(f"per_sample_loss has shape {tuple(per_sample_loss.shape)} for {len(batch.ids)} samples")
+    return per_sample_loss.detach().float()
 
 
 def _losses(log_p: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

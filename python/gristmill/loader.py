@@ -12,7 +12,7 @@ from gristmill import _gristmill
 from gristmill.arguments import cache_settings, check_classes, recipe_text, split_settings, whole
 from gristmill.errors import ConfigError, GristmillError
 from gristmill.exchange import Exchange, exchange_settings, patience_of, refuse
-from gristmill.page import Shown, page_settings, report_path, steer_settings
+from gristmill.page import Shown, page_settings, report_path, steer_settings, warn
 from gristmill.peers import launcher_rank
 from gristmill.report import Report
 from gristmill.selection import Chooser, selection_settings
@@ -194,7 +194,7 @@ class Loader(Shown, Chooser, Generic[A]):
         self._running: _gristmill.Epoch | None = None
         self._last_report: Report | None = None
         self._decisions: list[dict[str, Any]] = []
-        self._closed = False
+        self._closed = self._empty_told = False
         self._show(self._engine, written, epochs)
         check_classes(self.classes, source)
 
@@ -284,8 +284,16 @@ class Loader(Shown, Chooser, Generic[A]):
             if self._exchange is not None:
                 self._exchange.refuse(self._epoch, error)
             raise
+        batches = self._engine.batches()
+        if batches == 0 and not self._empty_told:
+            self._empty_told = True
+            rank, world = self._rank_world
+            warn(
+                f"epoch {self._epoch} has no batch for rank {rank} of {world}: {self.num_samples} samples do not fill "
+                f"one of batch_size={self._batch_size} for each; make it smaller, or leave out drop_last and uneven"
+            )
         if self._exchange is not None:
-            self._exchange.begin(self._engine.batches())
+            self._exchange.begin(batches)
         return running
 
     def _batches(self, running: _gristmill.Epoch) -> Iterator[Any]:

@@ -100,6 +100,13 @@ def test_what_is_no_logits_or_no_batch_is_named(idx: str) -> None:
     ):
         with pytest.raises(ConfigError, match=word):
             load.loss(*wrong)
+    for call in (load.keep, lambda batch, each: load.feedback(batch, per_sample_loss=each)):
+        for wrong_loss, word in (
+            ([0.1] * 100, "a Batch and a list were given.*per_sample_loss, a tensor"),
+            (torch.ones(3), r"shape \(3,\) for 100 samples"),
+        ):
+            with pytest.raises(ConfigError, match=word):
+                call(batch, wrong_loss)  # type: ignore[operator]
     for typed, meant in (("wieghted", "weighted"), ("off", "uniform")):
         with pytest.raises(ConfigError, match=f"did you mean {meant}"):
             loader(idx, selection=typed)
@@ -233,6 +240,17 @@ def test_small_data_with_whole_batches_only_still_has_batches(photos: Path, way:
             count += 1
             load.feedback(batch, per_sample_loss=torch.full((len(batch.ids),), 0.01))
         assert count > 0
+
+
+def test_an_epoch_that_would_be_empty_is_told(photos: Path) -> None:
+    def begun(**arguments: Any) -> Any:
+        return iter(Loader(photos, batch_size=1_000, drop_last=True, **arguments))
+
+    with pytest.warns(RuntimeWarning, match=r"no batch for rank 0 of 1: \d+ samples do not fill one of batch_size=1000"):
+        assert list(begun()) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(next(begun(selection="weighted", epochs=4)).labels) == 120
 
 
 def test_proxy_phase_is_known_before_the_epoch(idx: str) -> None:

@@ -35,6 +35,7 @@ pub use standing::Standing;
 
 use crate::Invalid;
 use crate::bits::Bits;
+use crate::family::Families;
 use crate::rng::{Purpose, Stream};
 use crate::score::{EntropyForm, Feedback, ReadTimes, Scores};
 
@@ -224,20 +225,22 @@ impl Selector {
     pub fn feedback(&mut self, said: &Feedback<'_>) -> Result<(), Invalid> {
         self.check(said)?;
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
-        if let Memory::Weighted(memory) = &mut self.memory {
-            let now = u32::try_from(epoch + 1).unwrap_or(u32::MAX);
-            for (&id, &p) in said.ids.iter().zip(said.p_true).filter(|(_, p)| p.is_finite()) {
-                // One that filled up a rank's last batch comes twice in an epoch: that says nothing about change.
-                let before = std::mem::replace(&mut self.scores.seen[id as usize], now);
-                if before > 0 && before != now {
+        // One that filled up a rank's last batch comes twice in an epoch: that is no second visit, unless it was drawn twice.
+        let drawn = matches!(&self.selection, Selection::ActiveBias(options) if options.draw);
+        let now = u32::try_from(epoch + 1).unwrap_or(u32::MAX);
+        let visits = matches!(&self.memory, Memory::Weighted(_) | Memory::History(_));
+        let numbers = said.ids.iter().zip(said.p_true).filter(|(_, p)| visits && p.is_finite());
+        for (&id, &p) in numbers {
+            let before = std::mem::replace(&mut self.scores.seen[id as usize], now);
+            match &mut self.memory {
+                Memory::Weighted(memory) if before > 0 && before != now => {
                     memory.drift.note(1.0 - self.scores.p_true[id as usize], 1.0 - p.clamp(0.0, 1.0));
                 }
+                Memory::History(history) if before != now || drawn => history.visit(id, p),
+                _ => {}
             }
         }
         self.scores.feedback(said, epoch)?;
-        if let Memory::History(history) = &mut self.memory {
-            history.visit(said.ids, said.p_true);
-        }
         Ok(())
     }
 
@@ -355,6 +358,25 @@ impl Selector {
         };
         let batch_share = pick.batch_share.unwrap_or(1.0);
         self.chosen = Some(Chosen { epoch, ids: pick.ids, weights: pick.weights, batch_share, summary });
+    }
+
+    /// The epoch that began last with at most one member of each family, but for the probe, all of which stays, and what
+    /// classes would lack.
+    pub fn without_relatives(&self, families: &Families) -> Option<Chosen> {
+        let chosen = self.chosen.as_ref()?;
+        let mut stay = families.remove(&chosen.ids, chosen.epoch, self.facts.seed, self.probe());
+        let mut stays = Bits::new(self.scores.len());
+        stay.iter().for_each(|&id| _ = stays.set(id, true));
+        let mut left = chosen.ids.clone();
+        left.retain(|&id| !stays.has(id));
+        left.dedup();
+        stay.dedup();
+        let back = floor::come_back(&self.facts, self.classes, chosen.epoch, &stay, &left);
+        back.iter().for_each(|&id| _ = stays.set(id, true));
+        let mut less = chosen.only(|id| stays.has(id));
+        less.summary.kept = (stay.len() + back.len()) as u32;
+        less.summary.for_classes += back.len() as u32;
+        Some(less)
     }
 
     /// Which share of each class's samples is among these ids, which are in ascending order; a class without samples has 1.

@@ -113,15 +113,13 @@ impl History {
         History { visits: vec![0; samples], mean: vec![0.0; samples], squares: vec![0.0; samples] }
     }
 
-    /// Adds one visit of each sample.
-    pub(super) fn visit(&mut self, ids: &[u32], p_true: &[f32]) {
-        for (&id, &p) in ids.iter().zip(p_true).filter(|(_, p)| p.is_finite()) {
-            let id = id as usize;
-            self.visits[id] += 1;
-            let away = p - self.mean[id];
-            self.mean[id] += away / self.visits[id] as f32;
-            self.squares[id] += away * (p - self.mean[id]);
-        }
+    /// Adds one visit of a sample.
+    pub(super) fn visit(&mut self, id: u32, p_true: f32) {
+        let id = id as usize;
+        self.visits[id] += 1;
+        let away = p_true - self.mean[id];
+        self.mean[id] += away / self.visits[id] as f32;
+        self.squares[id] += away * (p_true - self.mean[id]);
     }
 
     /// The deviation of a sample's probability, with the doubt about it; `None` before the second visit.
@@ -246,4 +244,29 @@ pub(super) fn infobatch(options: &InfoBatch, context: &Context<'_>) -> Pick {
     let weights = ids.iter().map(|&id| if carries[id as usize] { weight } else { 1.0 }).collect();
     let reason = format!("{} of the {} below the mean loss are skipped", learned.len() - keep, learned.len());
     Pick { ids, weights, threshold: Some(mean), reason, ..Pick::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{facts, selector, train};
+    use super::super::{Memory, Readings, Selector};
+
+    #[test]
+    fn who_fills_up_a_last_batch_is_visited_once_and_who_is_drawn_twice_twice() {
+        let begin =
+            |draw| selector("active-bias", &[("warmup", "2"), ("draw", draw)], facts(vec![0; 50], 1, None));
+        let weights = |selector: &mut Selector, again: &[u32]| {
+            for epoch in 0..3 {
+                let ids = selector.begin(epoch, &Readings::default()).unwrap().ids.clone();
+                train(selector, &ids, epoch);
+                train(selector, again, epoch + 5);
+            }
+            let Memory::History(history) = &selector.memory else { panic!("it has a history") };
+            (history.visits.clone(), history.mean.clone())
+        };
+        assert_eq!(weights(&mut begin("off"), &[3, 7]), weights(&mut begin("off"), &[]));
+        let (visits, _) = weights(&mut begin("on"), &[3, 7]);
+        let (fewer, _) = weights(&mut begin("on"), &[]);
+        assert!(visits[3] > fewer[3] && visits[7] > fewer[7]);
+    }
 }

@@ -3,7 +3,6 @@
 //! Deliberately not here: how it was decided (the ways to select), and the plan that is made of it.
 
 use crate::bits::Bits;
-use crate::family::Families;
 use crate::plan::Shape;
 use crate::rng::{Purpose, Stream};
 
@@ -71,19 +70,19 @@ impl Chosen {
         Shape { batch: other.unwrap_or(batch), ..usual }
     }
 
-    /// The same with at most one member of each family; but all that are in `always`, in ascending order, stay.
-    #[must_use]
-    pub fn without_relatives(&self, families: &Families, seed: u64, always: &[u32]) -> Chosen {
-        let ids = families.remove(&self.ids, self.epoch, seed, always);
-        // Both are in ascending order, so one walk finds the weights of those that stay.
-        let mut kept = ids.iter().peekable();
-        let stays = |id: &u32| kept.next_if(|&next| next == id).is_some();
-        let stays: Vec<bool> = self.ids.iter().map(stays).collect();
-        let weights = self.weights.iter().zip(&stays).filter(|(_, stays)| **stays).map(|(w, _)| *w).collect();
-        let mut distinct = ids.clone();
-        distinct.dedup();
-        let summary = Summary { kept: distinct.len() as u32, ..self.summary.clone() };
-        Chosen { epoch: self.epoch, ids, weights, batch_share: self.batch_share, summary }
+    /// The same with only these samples; how many that are, the caller knows.
+    pub(super) fn only(&self, stays: impl Fn(u32) -> bool) -> Chosen {
+        let weights =
+            self.ids.iter().zip(&self.weights).filter(|(id, _)| stays(**id)).map(|(_, weight)| *weight);
+        let weights = weights.collect();
+        let ids = self.ids.iter().copied().filter(|&id| stays(id)).collect();
+        Chosen {
+            epoch: self.epoch,
+            ids,
+            weights,
+            batch_share: self.batch_share,
+            summary: self.summary.clone(),
+        }
     }
 
     /// The order in which the epoch is trained, and the weights in that order (empty when all are 1).

@@ -2,46 +2,68 @@
 //!
 //! A class of few or easy samples can fall out of training altogether. Each keeps the given share of its samples, at
 //! least one; what is missing is added with the weight of a sample that is never skipped, the largest last-known loss first.
+//! What a class lost because its samples look alike ([`come_back`]) comes back in turns, since their losses are alike, too.
 //! Where samples are judged one batch after the other ([`Judged`]) nobody knows who is still to come, so the floor holds for
 //! those that came so far.
 
 use super::{Facts, Pick};
+use crate::rng::{Purpose, key};
 use crate::score::Scores;
 
 /// Adds what classes lack. Returns how many were added.
 pub(super) fn keep_classes(facts: &Facts, classes: u32, scores: &Scores, pick: &mut Pick) -> u32 {
+    let taken = |id: u32| pick.ids.binary_search(&id).is_ok();
+    let largest = |ids: &mut Vec<u32>| {
+        ids.sort_unstable_by(|&a, &b| {
+            scores.loss[b as usize].total_cmp(&scores.loss[a as usize]).then(a.cmp(&b))
+        });
+    };
+    let all = 0..facts.labels.len() as u32;
+    let candidates = lacking(facts, classes, &pick.ids, all.filter(|&id| !taken(id)), largest);
+    let added = candidates.len() as u32;
+    add(pick, candidates);
+    added
+}
+
+/// Who of those that were `left` out, because they look like others, comes back: as many as classes lack, in turns from epoch
+/// to epoch. Those that `stay`, and the answer, are in ascending order.
+pub(super) fn come_back(facts: &Facts, classes: u32, epoch: u64, stay: &[u32], left: &[u32]) -> Vec<u32> {
+    let turn = |id: u32| key(&[facts.seed, Purpose::Selection as u64, epoch, id.into()]);
+    let in_turns = |ids: &mut Vec<u32>| ids.sort_unstable_by_key(|&id| (turn(id), id));
+    let mut back = lacking(facts, classes, stay, left.iter().copied(), in_turns);
+    back.sort_unstable();
+    back
+}
+
+/// The first of `others`, in this order, for every class of which too few are among `ids`, which are in ascending order.
+fn lacking(
+    facts: &Facts,
+    classes: u32,
+    ids: &[u32],
+    others: impl Iterator<Item = u32>,
+    order: impl Fn(&mut Vec<u32>),
+) -> Vec<u32> {
     let mut of_class = vec![(0_u32, 0_u32); classes as usize]; // samples, picked
     for &label in &facts.labels {
         of_class[label as usize].0 += 1;
     }
-    let mut last = None;
-    for &id in &pick.ids {
-        if last != Some(id) {
-            of_class[facts.labels[id as usize] as usize].1 += 1;
-        }
-        last = Some(id);
+    for same in ids.chunk_by(|a, b| a == b) {
+        of_class[facts.labels[same[0] as usize] as usize].1 += 1;
     }
     let lacks = |&(samples, picked): &(u32, u32)| least(samples, facts.class_floor).saturating_sub(picked);
-    let mut lacking: Vec<u32> = of_class.iter().map(lacks).collect();
-    if lacking.iter().all(|&lack| lack == 0) {
-        return 0;
+    let mut lacks: Vec<u32> = of_class.iter().map(lacks).collect();
+    if lacks.iter().all(|&lack| lack == 0) {
+        return Vec::new();
     }
-    let taken = |id: u32| pick.ids.binary_search(&id).is_ok();
-    let mut candidates: Vec<u32> = (0..facts.labels.len() as u32)
-        .filter(|&id| lacking[facts.labels[id as usize] as usize] > 0 && !taken(id))
-        .collect();
-    candidates.sort_unstable_by(|&a, &b| {
-        scores.loss[b as usize].total_cmp(&scores.loss[a as usize]).then(a.cmp(&b))
-    });
-    candidates.retain(|&id| {
-        let lack = &mut lacking[facts.labels[id as usize] as usize];
+    let mut found: Vec<u32> = others.filter(|&id| lacks[facts.labels[id as usize] as usize] > 0).collect();
+    order(&mut found);
+    found.retain(|&id| {
+        let lack = &mut lacks[facts.labels[id as usize] as usize];
         let add = *lack > 0;
         *lack -= u32::from(add);
         add
     });
-    let added = candidates.len() as u32;
-    add(pick, candidates);
-    added
+    found
 }
 
 /// Adds samples that the pick does not have, with the weight of one that is never skipped.
@@ -95,6 +117,43 @@ impl Judged {
 mod tests {
     use super::super::Readings;
     use super::super::tests::{facts, selector, train};
+    use crate::family::Families;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_class_vanishes_because_its_samples_look_alike() {
+        // Class 1 is one family of 200, class 0 has pairs.
+        let labels: Vec<u32> = (0..2_000).map(|id| u32::from(id % 10 == 7)).collect();
+        let hash = |(id, label): (u64, &u32)| if *label == 1 { 1 } else { (id / 20 * 2 + id % 2) << 8 | 2 };
+        let hashes: Vec<u64> = (0..).zip(&labels).map(hash).collect();
+        let families = Families::group(&hashes, &labels, 0, false).unwrap();
+        assert_eq!(families.largest(), 200);
+        for way in ["uniform", "weighted", "bucket", "online"] {
+            let probe = vec![7, 17];
+            let mut selector =
+                selector(way, &[], facts(labels.clone(), 3, None)).with_probe(probe.clone()).unwrap();
+            let mut ever = BTreeSet::new();
+            for epoch in 0..8 {
+                let all = selector.begin(epoch, &Readings::default()).unwrap().clone();
+                let less = selector.without_relatives(&families).unwrap();
+                let kept: BTreeSet<u32> = less.ids.iter().copied().collect();
+                let of_class_1: Vec<u32> = kept.iter().copied().filter(|id| id % 10 == 7).collect();
+                // 5 % of 200, the probe among them: as many as the floor asks for, and no more.
+                assert_eq!(of_class_1.len(), 10, "{way} in epoch {epoch}");
+                assert!(probe.iter().all(|id| kept.contains(id)));
+                assert_eq!(less.summary.for_classes, all.summary.for_classes + 8);
+                assert_eq!(less.summary.kept as usize, kept.len());
+                ever.extend(of_class_1);
+                // Whoever is left has the weight it had, and comes as often.
+                let weights = less.weights.iter();
+                let those = all.ids.iter().zip(&all.weights).filter(|(id, _)| kept.contains(id));
+                assert!(weights.eq(those.map(|(_, weight)| weight)));
+                assert!(less.ids.iter().eq(all.ids.iter().filter(|id| kept.contains(id))));
+                train(&mut selector, &less.ids, epoch);
+            }
+            assert!(ever.len() > 50, "they take turns: {} of 200 in eight epochs", ever.len());
+        }
+    }
 
     #[test]
     fn no_class_vanishes_where_samples_are_judged_one_by_one() {

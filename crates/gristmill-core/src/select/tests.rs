@@ -75,7 +75,7 @@ fn active_bias_measures_how_much_a_prediction_varies() {
     let mut history = baselines::History::new(2);
     assert_eq!(history.deviation(0), None);
     for p in [0.2, 0.6, 0.4] {
-        history.visit(&[0], &[p]);
+        history.visit(0, p);
     }
     assert!((history.deviation(0).unwrap() - 0.16438).abs() < 5e-6, "{:?}", history.deviation(0));
     // Weights: their mean is 1, and the one that varies weighs more.

@@ -24,15 +24,14 @@ impl Choice {
         let how = how.map(|relatives| (relatives, state.families_use));
         let always = state.selector.probe();
         let less = match how {
-            Some((relatives, FamilyUse::Remove)) => {
-                Some(chosen.without_relatives(&relatives.families, self.seed, always))
-            }
+            Some((relatives, FamilyUse::Remove)) => state.selector.without_relatives(&relatives.families),
             _ => None,
         };
         let mut report = state.describe(&chosen.summary);
         let chosen = less.as_ref().unwrap_or(chosen);
         report.removed = report.kept - chosen.summary.kept;
         report.kept = chosen.summary.kept;
+        report.for_classes = chosen.summary.for_classes;
         report.class_shares = state.selector.class_shares(&chosen.ids);
         report.class_shares.truncate(CLASSES_TOLD_MAX);
         let mut shape = chosen.shape(usual);

@@ -84,6 +84,29 @@ fn one_of_each_family_is_enough_when_computing_is_slow() {
 }
 
 #[test]
+fn a_class_whose_samples_look_alike_keeps_its_floor() {
+    let set = data(photos(), &StoreOptions::default());
+    let labels = set.catalog().labels().unwrap();
+    let hash = |id: u64| if labels[id as usize] == 0 { 1 } else { id << 8 | 1 };
+    let hashes: Vec<u64> = (0..90).map(hash).collect();
+    let families = Arc::new(Families::group(&hashes, labels, 0, false).unwrap());
+    let alike = families.largest();
+    assert!(alike >= 5, "class 0 is one family of {alike}");
+    let mut options = selecting("uniform", FamilyUse::Remove);
+    options.selection.class_floor = 0.4;
+    let least = (alike as f64 * 0.4) as usize;
+    let loader = Loader::new(set.clone(), None, options).unwrap().with_families(families).unwrap();
+    for epoch in 0..3 {
+        let (batches, report) = train(&loader, epoch);
+        let kept = batches.iter().flat_map(|batch| &batch.labels).filter(|label| **label == 0).count();
+        let facts = report.selection.unwrap();
+        assert_eq!(kept, least);
+        assert_eq!((facts.for_classes as usize, facts.removed as usize), (least - 1, alike - least));
+        assert!((facts.class_shares[0] - least as f32 / alike as f32).abs() < 1e-6);
+    }
+}
+
+#[test]
 fn a_relative_in_memory_stands_in_when_fetching_is_slow() {
     let throttle = ThrottleOptions { latency_ms: 2, ..ThrottleOptions::default() };
     let set = data(photos(), &StoreOptions { throttle: Some(throttle), ..StoreOptions::default() });
