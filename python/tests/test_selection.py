@@ -246,7 +246,9 @@ def test_an_epoch_that_would_be_empty_is_told(photos: Path) -> None:
     def begun(**arguments: Any) -> Any:
         return iter(Loader(photos, batch_size=1_000, drop_last=True, **arguments))
 
-    with pytest.warns(RuntimeWarning, match=r"no batch for rank 0 of 1: \d+ samples do not fill one of batch_size=1000"):
+    with pytest.warns(
+        RuntimeWarning, match=r"no batch for rank 0 of 1: \d+ samples do not fill one of batch_size=1000"
+    ):
         assert list(begun()) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -392,3 +394,22 @@ def test_what_is_no_number_is_not_hidden_and_wrong_labels_are_refused() -> None:
     for labels, word in ((torch.tensor([0, 2]), "not below"), (torch.tensor([0]), "do not go")):
         with pytest.raises(ConfigError, match=word):
             _gristmill.learned(log_p.numpy().tobytes(), labels.numpy().tobytes(), 2, False)
+
+
+def test_the_example_on_cifar10_trains_less_than_everything(tmp_path: Path) -> None:
+    numbers = torch.Generator().manual_seed(1)
+    for name, count in (("data_batch_1", 1_000), ("test_batch", 200)):
+        labels = torch.arange(count) % 10
+        # A grey of its own for every class, and noise: easy to learn.
+        pixels = 20 * labels[:, None] + torch.randint(0, 60, (count, 3_072), generator=numbers)
+        rows = torch.cat([labels[:, None], pixels], 1).to(torch.uint8)
+        (tmp_path / f"{name}.bin").write_bytes(rows.numpy().tobytes())
+    command = [sys.executable, str(SHIPPED.parents[1] / "examples" / "cifar10.py"), str(tmp_path), "--width", "4"]
+    run = [*command, "--epochs", "8", "--batch-size", "50", "--selection", "weighted"]
+    ran = subprocess.run(run, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    epochs = [line.split() for line in ran.stdout.splitlines() if line.startswith("epoch ") and "accuracy" in line]
+    trained = [int(words[4].rstrip("%,")) for words in epochs]
+    assert len(trained) == 8
+    assert trained[0] == 100 > min(trained), ran.stdout
+    assert float(epochs[-1][6].rstrip("%")) > 60, ran.stdout

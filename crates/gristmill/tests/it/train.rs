@@ -39,7 +39,17 @@ fn it_learns_and_reports() {
             (&4_000.into(), &4_000.into(), &4_000.into())
         );
     }
-    assert!(fs::read_to_string(place.path("r.svg")).unwrap().starts_with("<svg"));
+    let drawn = fs::read_to_string(place.path("r.svg")).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));
+    // A line of accuracy over time, with a point per epoch.
+    let lines: Vec<&str> =
+        drawn.split("points=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let points = |line: &&&str| {
+        line.split(' ')
+            .filter(|point| point.split(',').all(|n| n.parse::<f64>().is_ok_and(f64::is_finite)))
+            .count()
+    };
+    assert!(lines.iter().any(|line| points(&line) == 3), "{lines:?}");
     let written = fs::read_to_string(place.path("r.json")).unwrap();
     let written: Value = serde_json::from_str(&written).unwrap();
     assert_eq!(written["epochs"], Value::from(rows[..3].to_vec()));
@@ -137,6 +147,38 @@ fn a_checkpoint_of_something_else_is_refused() {
     other(&[]).bad(1, &["c.ckpt", "damaged"]);
     fs::write(place.path("c.ckpt"), "something").unwrap();
     other(&[]).bad(1, &["c.ckpt is not a checkpoint"]);
+}
+
+/// Pictures of 28 by 28 as an idx file, their labels in turns.
+fn pictures(place: &Place, samples: u8, classes: u8) -> String {
+    let name = format!("of-{samples}-{classes}-images-idx3-ubyte");
+    let mut images = vec![0, 0, 8, 3, 0, 0, 0, samples, 0, 0, 0, 28, 0, 0, 0, 28];
+    images.extend((0..u32::from(samples) * 784).map(|place| (place * 7 % 251) as u8));
+    fs::write(place.path(&name), images).unwrap();
+    let labels = (0..samples).map(|sample| sample % classes);
+    let labels: Vec<u8> = [0, 0, 8, 1, 0, 0, 0, samples].into_iter().chain(labels).collect();
+    fs::write(place.path(&name.replace("images-idx3", "labels-idx1")), labels).unwrap();
+    name
+}
+
+#[test]
+fn one_sample_or_one_class_is_trained_in_every_epoch() {
+    let place = Place::new();
+    for (samples, classes) in [(1, 1), (12, 1), (2, 2)] {
+        let data = pictures(&place, samples, classes);
+        for (way, families) in
+            [("uniform", "off"), ("weighted", "remove"), ("bucket", "remove"), ("iis", "off")]
+        {
+            let args =
+                ["train", &data, "--selection", way, "--families", families, "--epochs", "6", "--json"];
+            let rows = place.run(&args).good().json();
+            assert_eq!(rows.len(), 7, "{way} of {samples}");
+            for row in &rows[..6] {
+                assert!(row["trained"].as_u64().unwrap() > 0, "{way} of {samples}: {row}");
+                assert!(row["loss"].as_f64().unwrap().is_finite(), "{way} of {samples}: {row}");
+            }
+        }
+    }
 }
 
 #[test]
