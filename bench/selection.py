@@ -22,7 +22,6 @@ bench/work, so that the same command goes on where it was stopped (another build
 from __future__ import annotations
 
 import argparse
-import functools
 import hashlib
 import json
 import platform
@@ -105,12 +104,11 @@ def method_of(asked: str) -> Method:
     return Method(asked, values, families)
 
 
-@functools.cache
-def build() -> str:
+def build(package: Path = Path(gristmill.__file__).parent) -> str:
     """Which engine and which training code this is: readings of two of them are not put into one table."""
-    package = Path(gristmill.__file__).parent
-    code = [*package.glob("*.py"), *package.glob("_gristmill*.so"), HERE / "models.py", HERE / "selection_train.py"]
-    digest = hashlib.sha256()
+    own = [HERE / f"{name}.py" for name in ("models", "selection_data", "selection_train")]
+    code = [*package.glob("*.py"), *package.glob("_gristmill*.so"), *own]
+    digest = hashlib.sha256(f"{torch.__version__} {METHODS}".encode())
     for path in sorted(code, key=lambda path: path.name):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:8]
@@ -133,6 +131,7 @@ class State:
             **({"plain": True} if plan.data.plain else {}),
             **({"workers": workers} if workers > 1 else {}),
         }
+        self.build = parts["build"]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
         self.path = WORK / f"selection-{plan.data.train.name}-{plan.model}-{plan.epochs}-{digest}.jsonl"
         self.readings: list[Reading] = []
@@ -151,6 +150,9 @@ class State:
 
     def add(self, reading: Reading) -> None:
         """Keeps a reading."""
+        if build() != self.build:
+            # A training starts with what lies there then.
+            raise SystemExit(f"the engine or the training code has changed meanwhile: {reading.method} is not kept")
         self.readings.append(reading)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
@@ -249,7 +251,7 @@ def main() -> None:
         f"{data.name}, {data.samples:,} training samples, {args.model}, {plan.epochs} epochs{shown_as}, "
         f"judged by {judge}",
         f"{platform.machine()}, {args.threads} thread(s), {args.workers} training(s) at a time, "
-        f"torch {torch.__version__}, gristmill {gristmill.__version__} (build {build()})",
+        f"torch {torch.__version__}, gristmill {gristmill.__version__} (build {state.build})",
         "" if finished else "interrupted: not every method has every seed",
         text(table),
     ]

@@ -48,7 +48,7 @@ Epochs = Callable[[Job, Sequence[Reading]], int | None]
 
 
 class Progress:
-    """What runs and how long the rest takes, on stderr: a line that changes, or a line a minute without a terminal."""
+    """What runs and how long the rest takes, on stderr: a line that changes, or now and then a new one."""
 
     def __init__(self, readings: list[Reading], jobs: int, workers: int) -> None:
         self.readings, self.jobs, self.workers = readings, jobs, workers
@@ -60,18 +60,17 @@ class Progress:
         """How long this training takes, by its method's finished ones, else by all; 0 while nothing is known."""
         own = [reading.wall_s for reading in self.readings if reading.method == job.method]
         every = [reading.wall_s for reading in self.readings]
-        every += [one.elapsed_s / one.done_share for one in running if one.done]
+        every += [one.whole_s for one in running if one.done]
         return statistics.mean(own or every) if own or every else 0.0
 
     def left(self, waiting: Iterable[Job], running: Sequence[Running]) -> str:
         """The remaining time in words."""
-        seconds = sum(self.expected_s(job, running) for job in waiting)
-        for one in running:
-            whole = one.elapsed_s / one.done_share if one.done else self.expected_s(one.job, running)
-            seconds += max(0.0, whole - one.elapsed_s)
-        minutes = seconds / self.workers / 60
-        if seconds == 0:
+        whole = [one.whole_s if one.done else self.expected_s(one.job, running) for one in running]
+        ahead = [max(0.0, all_s - one.elapsed_s) for all_s, one in zip(whole, running, strict=True)]
+        ahead += [self.expected_s(job, running) for job in waiting]
+        if not (self.readings or any(one.done for one in running)):
             return "remaining time not known yet"
+        minutes = max([sum(ahead) / self.workers, *ahead]) / 60
         return f"about {minutes:.0f} min left" if minutes < MINUTES_TO_HOURS else f"about {minutes / 60:.1f} h left"
 
     def show(self, waiting: Sequence[Job], running: Sequence[Running]) -> None:
@@ -105,7 +104,7 @@ class Running:
 
     def __init__(self, plan: Plan, job: Job, epochs: int) -> None:
         self.job, self.epochs, self.done = job, epochs, 0
-        self.begun_s = time.monotonic()
+        self.begun_s = self.heard_s = time.monotonic()
         # Processes with threads cannot be forked.
         context = multiprocessing.get_context("spawn")
         self.ear, mouth = context.Pipe(duplex=False)
@@ -120,9 +119,9 @@ class Running:
         return time.monotonic() - self.begun_s
 
     @property
-    def done_share(self) -> float:
-        """Which part of its epochs is over."""
-        return self.done / self.epochs
+    def whole_s(self) -> float:
+        """How long all of it takes, by the epochs that are over."""
+        return (self.heard_s - self.begun_s) * self.epochs / self.done
 
     def hear(self) -> Reading | None:
         """The next word of the training: None after an epoch, its reading in the end."""
@@ -136,7 +135,7 @@ class Running:
         if isinstance(said, Reading):
             self.process.join()
             return said
-        self.done = said
+        self.done, self.heard_s = said, time.monotonic()
         return None
 
     def stop(self) -> None:

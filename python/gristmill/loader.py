@@ -285,15 +285,15 @@ class Loader(Shown, Chooser, Generic[A]):
                 self._exchange.refuse(self._epoch, error)
             raise
         batches = self._engine.batches()
-        if batches == 0 and not self._empty_told:
-            self._empty_told = True
-            rank, world = self._rank_world
-            warn(
-                f"epoch {self._epoch} has no batch for rank {rank} of {world}: {self.num_samples} samples do not fill "
-                f"one of batch_size={self._batch_size} for each; make it smaller, or leave out drop_last and uneven"
-            )
         if self._exchange is not None:
             self._exchange.begin(batches)
+        rank, world = self._rank_world
+        if batches == 0 and rank == 0 and not self._empty_told:
+            self._empty_told = True
+            warn(
+                f"epoch {self._epoch} has no batch: {self.num_samples} samples for {world} ranks do not fill one of "
+                f"batch_size={self._batch_size}; without drop_last=True and uneven='drop' there is a smaller one"
+            )
         return running
 
     def _batches(self, running: _gristmill.Epoch) -> Iterator[Any]:

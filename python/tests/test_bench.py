@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-sys.path.insert(0, str(ROOT / "bench"))
+# Last, since modules there have common names.
+sys.path.append(str(ROOT / "bench"))
 
 import selection
 import selection_report
@@ -80,6 +81,20 @@ def test_what_is_finished_is_kept_for_this_build_only(tmp_path: Path, monkeypatc
     assert not selection.State(plan(), 1, fresh=True).readings
 
 
+def test_another_build_has_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {selection.build(tmp_path)}
+    for file in ("loader.py", "_gristmill.abi3.so"):
+        (tmp_path / file).write_text("something")
+        names.add(selection.build(tmp_path))
+    assert len(names) == 3
+    assert selection.build(tmp_path) in names
+    monkeypatch.setattr(selection, "WORK", tmp_path)
+    kept = selection.State(plan(), 1, fresh=False)
+    monkeypatch.setattr(selection, "build", lambda: "another")
+    with pytest.raises(SystemExit, match="changed meanwhile: uniform is not kept"):
+        kept.add(READINGS[0])
+
+
 def test_fewer_waits_for_what_weighted_cost() -> None:
     methods = [selection.method_of(name) for name in ("uniform", "weighted:noise=0.1", "fewer")]
     assert methods[1].selection == {"kind": "weighted", "noise": 0.1}
@@ -96,19 +111,21 @@ def test_fewer_waits_for_what_weighted_cost() -> None:
 
 
 class Half:
-    """A training that is half done after 60 seconds."""
+    """A training that is half done after a minute and a half."""
 
-    job, epochs, done, done_share, elapsed_s = Job("uniform", "uniform", "off", 0), 10, 5, 0.5, 60.0
+    job, epochs, done, whole_s, elapsed_s = Job("uniform", "uniform", "off", 0), 10, 5, 180.0, 90.0
 
 
 def test_the_remaining_time_is_known_after_the_first_epoch() -> None:
     progress = Progress([], jobs=3, workers=2)
     waiting = [Job("bucket", "bucket", "off", 0)]
     assert progress.left(waiting, []) == "remaining time not known yet"
-    # A minute for its other half, and two for another like it, two at a time.
-    assert progress.left(waiting, [Half()]) == "about 2 min left"  # type: ignore[list-item]
+    # One and a half for its other half beside three for another like it.
+    assert progress.left(waiting, [Half()]) == "about 3 min left"  # type: ignore[list-item]
     progress.readings.append(reading("bucket", 1, 0.9, 300))
-    assert progress.left(waiting, [Half()]) == "about 6 min left"  # type: ignore[list-item]
+    assert progress.left(waiting, [Half()]) == "about 10 min left"  # type: ignore[list-item]
+    assert progress.left(waiting * 3, [Half()]) == "about 16 min left"  # type: ignore[list-item]
+    assert progress.left([], []) == "about 0 min left"
 
 
 @pytest.mark.parametrize("method", ["uniform", "infobatch", "biggest-loser", "proxy"])
@@ -119,7 +136,7 @@ def test_a_training_says_what_it_cost(method: str) -> None:
     heard: list[int] = []
     one = train(small, method, chosen, families, 0, 8, lambda done, _of: heard.append(done))
     assert heard[-1] == 8
-    assert 0.5 < one.accuracy <= 1
+    assert 0.3 < one.accuracy <= 1
     assert 0 < one.trained <= 8_000
     assert (method == "uniform") == (one.trained == 8_000)
     assert one.cpu_s > 0

@@ -225,8 +225,10 @@ impl Selector {
     pub fn feedback(&mut self, said: &Feedback<'_>) -> Result<(), Invalid> {
         self.check(said)?;
         let epoch = self.chosen.as_ref().map_or(0, |chosen| chosen.epoch);
-        // One that filled up a rank's last batch comes twice in an epoch: that is no second visit, unless it was drawn twice.
-        let drawn = matches!(&self.selection, Selection::ActiveBias(options) if options.draw);
+        // One that filled up a rank's last batch, or stood in for another, comes twice in an epoch, which is no second visit.
+        // Where samples are drawn with replacement the two cannot be told apart, and both count.
+        let drawn =
+            self.chosen.as_ref().is_some_and(|chosen| chosen.ids.len() > chosen.summary.kept as usize);
         let now = u32::try_from(epoch + 1).unwrap_or(u32::MAX);
         let visits = matches!(&self.memory, Memory::Weighted(_) | Memory::History(_));
         let numbers = said.ids.iter().zip(said.p_true).filter(|(_, p)| visits && p.is_finite());
@@ -365,13 +367,12 @@ impl Selector {
     pub fn without_relatives(&self, families: &Families) -> Option<Chosen> {
         let chosen = self.chosen.as_ref()?;
         let mut stay = families.remove(&chosen.ids, chosen.epoch, self.facts.seed, self.probe());
+        stay.dedup();
         let mut stays = Bits::new(self.scores.len());
         stay.iter().for_each(|&id| _ = stays.set(id, true));
-        let mut left = chosen.ids.clone();
-        left.retain(|&id| !stays.has(id));
-        left.dedup();
-        stay.dedup();
-        let back = floor::come_back(&self.facts, self.classes, chosen.epoch, &stay, &left);
+        let different = chosen.ids.chunk_by(|a, b| a == b).map(|same| same[0]);
+        let left = different.filter(|&id| !stays.has(id));
+        let back = floor::come_back(&self.facts, self.classes, chosen.epoch, &stay, left);
         back.iter().for_each(|&id| _ = stays.set(id, true));
         let mut less = chosen.only(|id| stays.has(id));
         less.summary.kept = (stay.len() + back.len()) as u32;

@@ -255,18 +255,32 @@ mod tests {
     fn who_fills_up_a_last_batch_is_visited_once_and_who_is_drawn_twice_twice() {
         let begin =
             |draw| selector("active-bias", &[("warmup", "2"), ("draw", draw)], facts(vec![0; 50], 1, None));
-        let weights = |selector: &mut Selector, again: &[u32]| {
-            for epoch in 0..3 {
-                let ids = selector.begin(epoch, &Readings::default()).unwrap().ids.clone();
-                train(selector, &ids, epoch);
-                train(selector, again, epoch + 5);
-            }
+        let visits = |selector: &Selector| {
             let Memory::History(history) = &selector.memory else { panic!("it has a history") };
             (history.visits.clone(), history.mean.clone())
         };
-        assert_eq!(weights(&mut begin("off"), &[3, 7]), weights(&mut begin("off"), &[]));
-        let (visits, _) = weights(&mut begin("on"), &[3, 7]);
-        let (fewer, _) = weights(&mut begin("on"), &[]);
-        assert!(visits[3] > fewer[3] && visits[7] > fewer[7]);
+        for draw in ["off", "on"] {
+            let (mut padded, mut plain) = (begin(draw), begin(draw));
+            for epoch in 0..2 {
+                for selector in [&mut padded, &mut plain] {
+                    let ids = selector.begin(epoch, &Readings::default()).unwrap().ids.clone();
+                    train(selector, &ids, epoch);
+                }
+                train(&mut padded, &[3, 7], epoch + 5);
+            }
+            assert_eq!(visits(&padded), visits(&plain));
+        }
+        let mut selector = begin("on");
+        for epoch in 0..3 {
+            let (before, _) = visits(&selector);
+            let ids = selector.begin(epoch, &Readings::default()).unwrap().ids.clone();
+            train(&mut selector, &ids, epoch);
+            let times: Vec<u32> =
+                (0..50).map(|id| ids.iter().filter(|&&other| other == id).count() as u32).collect();
+            let grown =
+                visits(&selector).0.iter().zip(&before).map(|(now, before)| now - before).collect::<Vec<_>>();
+            assert_eq!(grown, times);
+            assert!(epoch < 2 || times.iter().any(|&times| times > 1), "some are drawn more than once");
+        }
     }
 }

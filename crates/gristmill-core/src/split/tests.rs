@@ -334,8 +334,9 @@ proptest! {
         let bound = bound_s(&samples, &resources);
         let epoch_s = decided.after.epoch_s();
         prop_assert!(epoch_s >= bound * (1.0 - 1e-6), "{epoch_s} cannot be less than {bound}");
-        // With a twentieth of a core upstream one sample may take as long as the epoch, and no decision meets the bound.
-        let limit_s = (bound * 1.01).max(bound + 0.1 * one_sample_s(&samples, &resources));
+        // With a twentieth of a core upstream one sample may take as long as the epoch, and no decision meets the bound, which
+        // cuts samples into parts: a quarter of one may be left over.
+        let limit_s = (bound * 1.01).max(bound + 0.25 * one_sample_s(&samples, &resources));
         prop_assert!(epoch_s <= limit_s, "{epoch_s} {bound} {}", decided.reason);
     }
 
