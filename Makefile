@@ -79,6 +79,8 @@ bench-selection: build venv ## Every way of selecting on real models, into bench
 	run mnist convnet; run fashion-mnist convnet; run mnist mlpnet; run fashion-mnist mlpnet; \
 	$(PYTHON) bench/fetch_cifar10.py bench/work/cifar10; run cifar10 resnet24 --plain --epochs 60 --seeds 2; run cifar10 resnet --epochs 40 --seeds 2; \
 	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --epochs 12 --sweep --seeds 1 --out bench/results/selection-sweep-run.txt; \
+	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --throttle 3000000 --seeds 1 --methods uniform,weighted,bucket,infobatch --out bench/results/selection-throttled-run.txt; \
+	{ $(PYTHON) bench/selection_overhead.py --data fashion-mnist --models mlpnet,convnet; $(PYTHON) bench/selection_overhead.py --data cifar10 --models resnet24 --epochs 8; } | tee bench/results/selection-overhead-run.txt; \
 	$(PYTHON) bench/selection.py --data fashion-mnist --model mlpnet --mislabel 0.05 --seeds 3 --methods uniform,weighted --out bench/results/selection-mislabelled-run.txt
 
 bench-cache: build venv ## Caches from a slow store, on the small model and on ConvNet, into bench/results (an hour)
