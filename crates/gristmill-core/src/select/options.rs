@@ -4,8 +4,8 @@
 //! by the names that users write in a file, an argument or Python. An option that a way does not have is an error:
 //! a value that silently does nothing would be trained with.
 //!
-//! The defaults are those of the publications where they have some. What was tried for `bucket` and `weighted` is in
-//! `bench/results/selection-notes.txt` and the files `selection-sweep`, `selection-norm` and `selection-steps` beside it.
+//! The defaults are those of the publications where they have some. What was tried for `bucket` is in
+//! `bench/results/selection-sweep-bucket.txt`, and for `weighted` in the files that `selection-notes.txt` beside it names.
 
 mod bounds;
 mod fields;
