@@ -34,12 +34,13 @@ from typing import Any
 
 import gristmill
 import torch
+from gristmill.errors import ConfigError
 from models import MODELS
 from pictures import WORK
 from selection_data import HOLDOUT_SAMPLES, prepare
 from selection_report import BASE, rows, svg, text
 from selection_run import Epochs, Job, run
-from selection_train import Plan, Reading, Selection
+from selection_train import Plan, Reading, Selection, opened
 
 HERE = Path(__file__).parent
 FEWER = "fewer"
@@ -112,6 +113,15 @@ def build(package: Path = Path(gristmill.__file__).parent) -> str:
     for path in sorted(code, key=lambda path: path.name):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:8]
+
+
+def check(plan: Plan, method: Method) -> None:
+    """Ends the program if this method cannot be trained, before hours are spent on others."""
+    try:
+        # Families have no options, and finding them reads everything.
+        opened(plan, method.selection, "off", 0, plan.epochs).close()
+    except ConfigError as error:
+        raise SystemExit(f"{method.name}: {error}") from None
 
 
 class State:
@@ -230,6 +240,8 @@ def main() -> None:
     args.holdout = args.holdout or (HOLDOUT_SAMPLES if args.sweep else 0)
     data = prepare(args.data, args.holdout, args.mislabel, args.plain)
     plan = Plan(data, args.model, args.epochs, args.threads, args.throttle)
+    for method in methods:
+        check(plan, method)
     state = State(plan, args.workers, args.fresh)
     jobs = [
         Job(method.name, method.selection, method.families, seed)

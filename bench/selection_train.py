@@ -193,21 +193,14 @@ def proxy_epochs(selection: Selection) -> int:
     return int(selection["warmup"]) if isinstance(selection, dict) else 1
 
 
-def train(plan: Plan, method: str, selection: Selection, families: str, seed: int, epochs: int, told: Told) -> Reading:
-    """Trains once and says what it cost. `told` hears of every finished epoch."""
-    reading = Reading(method, seed, epochs)
-    training = plan.training
-    learner = Learner(training, seed, epochs)
-    proxy: Learner | None = None
-    kept = Kept(training.batch)
+def opened(plan: Plan, selection: Selection, families: str, seed: int, epochs: int) -> Loader:
+    """The loader of a training; a selection that makes no sense is an error at once."""
     options = {"kind": selection} if isinstance(selection, str) else dict(selection)
-    # Batch norm goes by the weights of samples, unless a comparison wants to know what that brings.
-    plain_norm = options.pop("norm", "weighted") == "plain"
-    kind = options["kind"]
-    loader = Loader(
+    options.pop("norm", None)  # the network's business
+    return Loader(
         plan.data.train,
         recipe=plan.data.train_recipe,
-        batch_size=training.batch,
+        batch_size=plan.training.batch,
         seed=seed,
         num_workers=plan.threads,
         selection=options,
@@ -215,7 +208,20 @@ def train(plan: Plan, method: str, selection: Selection, families: str, seed: in
         epochs=epochs,
         settings=plan.settings(),
     )
-    if not plain_norm:
+
+
+def train(plan: Plan, method: str, selection: Selection, families: str, seed: int, epochs: int, told: Told) -> Reading:
+    """Trains once and says what it cost. `told` hears of every finished epoch."""
+    reading = Reading(method, seed, epochs)
+    training = plan.training
+    learner = Learner(training, seed, epochs)
+    proxy: Learner | None = None
+    kept = Kept(training.batch)
+    options: Mapping[str, Any] = {"kind": selection} if isinstance(selection, str) else selection
+    kind = options["kind"]
+    loader = opened(plan, selection, families, seed, epochs)
+    # Batch norm goes by the weights of samples, unless a comparison wants to know what that brings.
+    if options.get("norm") != "plain":
         loader.weigh(learner.model)
     with closing(loader):
         epoch = ahead = 0

@@ -106,6 +106,10 @@ def test_fewer_waits_for_what_weighted_cost() -> None:
     for wrong in ("wieghted", "bucket:relax"):
         with pytest.raises(SystemExit, match=wrong):
             selection.method_of(wrong)
+    for method in methods:
+        selection.check(plan(), method)
+    with pytest.raises(SystemExit, match=r"bucket:relex=1: .*did you mean \"selection.relax\""):
+        selection.check(plan(), selection.method_of("bucket:relex=1"))
     with pytest.raises(SystemExit, match="fewer needs weighted before it"):
         selection.epochs_of(plan(), methods[::2])
 

@@ -8,7 +8,7 @@
 //! And the decision is a pure function of the scores, the seed and the epoch, computed in the order of ids, so all
 //! ranks decide alike and a restart changes nothing.
 //!
-//! Deliberately not here: batches and ranks (`plan`), near-duplicates (`family`), the trainer.
+//! Deliberately not here: batches and ranks (`plan`), who is a near-duplicate of whom (`family`), the trainer.
 
 mod baselines;
 mod bucket;

@@ -32,7 +32,7 @@ pub const CLASSES_TOLD_MAX: usize = 1_000;
 pub enum FamilyUse {
     /// Nothing.
     Off,
-    /// One member of each family per epoch: less to compute.
+    /// One member of each family per epoch, and more only where a class would fall below its floor: less to compute.
     Remove,
     /// A member that is still in memory is trained again instead of fetching a relative: less to fetch.
     Repeat,

@@ -12,7 +12,7 @@
 //! | H | a stand-in has its own id and label, feedback is about it, and who was asked for is as it was | `a_stand_in_teaches_about_itself_only` |
 //! | I | everything that is decided changes at the epoch's boundary, under one number | `what_an_epoch_is_does_not_change_while_it_runs` |
 //! | J | jobs share the bytes of a node and nothing else | `jobs_that_share_a_node_train_what_they_would_alone`; `node::two_jobs_share_no_stand_ins`; `exchange::trouble::a_second_process_on_a_slice_is_refused_on_every_rank` |
-//! | K | no class vanishes, its share is told, and accuracy is watched | `every_class_keeps_its_floor_and_its_share_is_told`; `guard` |
+//! | K | no class vanishes, its share is told, and accuracy is watched | `every_class_keeps_its_floor_and_its_share_is_told`; `selection::a_class_whose_samples_look_alike_keeps_its_floor`; `guard` |
 //! | L | the rate of learning goes by epochs, however few steps they have | train `the_rate_does_not_follow_the_number_of_steps` |
 
 use crate::exchange;
